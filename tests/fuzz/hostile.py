@@ -17,9 +17,11 @@ import asyncio
 import contextlib
 import contextvars
 import faulthandler
+import functools
 import gc
 import itertools
 import logging
+import math
 import os
 import socket
 import sys
@@ -34,8 +36,10 @@ if __name__ == "__main__":
     TESTS = Path(__file__).resolve().parent.parent
     sys.path[:0] = [str(TESTS), str(TESTS / "support")]
 
+import arguments
 import tls_tools
 from fuzz.trail import Trail
+from protocols import Echo
 
 import goloop
 from goloop import _core
@@ -398,6 +402,40 @@ def released(world: World) -> memoryview:
     return view
 
 
+def a_function(*_: Any) -> None:
+    pass
+
+
+async def a_coroutine() -> None:
+    pass
+
+
+# The names in valid arguments: each use of one of the second kind makes another object.
+NAMES: dict[str, Any] = {
+    "function": a_function, "Protocol": asyncio.Protocol, "nan": math.nan, "inf": math.inf,
+    "DatagramProtocol": asyncio.DatagramProtocol, "copy_context": contextvars.copy_context,
+}  # fmt: skip
+MADE: dict[str, Callable[[World], Any]] = {
+    "near": lambda world: world.pair()[0], "loop": lambda world: world.loop,
+    "coroutine": lambda world: a_coroutine(), "future": lambda world: world.loop.create_future(),
+}  # fmt: skip
+
+
+class Names(dict[str, Any]):
+    """The names of an argument's source, for eval."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(NAMES)
+        self.world = world
+
+    def __missing__(self, name: str) -> Any:
+        return MADE[name](self.world)
+
+
+def made_of(source: str, world: World) -> Any:
+    return eval(source, {}, Names(world))
+
+
 # Makers of hostile values.
 VALUES: dict[str, Callable[[World], Any]] = {
     "anything": lambda world: Anything(),
@@ -415,18 +453,7 @@ VALUES: dict[str, Callable[[World], Any]] = {
 }
 # Ordinary values, at the limits of the types in C.
 EDGES: dict[str, Callable[[World], Any]] = {
-    "None": lambda world: None,
-    "-1": lambda world: -1,
-    "0": lambda world: 0,
-    "2**31-1": lambda world: 2**31 - 1,
-    "2**31": lambda world: 2**31,
-    "2**63-1": lambda world: 2**63 - 1,
-    "2**64": lambda world: 2**64,
-    "nan": lambda world: float("nan"),
-    "-inf": lambda world: float("-inf"),
-    "b''": lambda world: b"",
-    "'a\\0b'": lambda world: "a\0b",
-    "()": lambda world: (),
+    **{source: functools.partial(made_of, source) for source in arguments.LIMITS},
     "type": lambda world: type(world.subject),
     "subject": lambda world: world.subject,
     "loop": lambda world: world.loop,
@@ -609,81 +636,34 @@ NOT_POLLING = {"_run", "_close_core", "__init__", "__new__", "__del__"}
 # ---- the calls ------------------------------------------------------------------------
 
 
-def a_function(*_: Any) -> None:
-    pass
-
-
-async def a_coroutine() -> None:
-    pass
-
-
-def near(world: World) -> Any:
-    return world.pair()[0]
-
-
-# Arguments with which a method comes far, each a value or a function of the world.
-PLAUSIBLE: dict[str, tuple[Any, ...]] = {
-    "call_soon": (a_function, 1),
-    "call_soon_threadsafe": (a_function, 1),
-    "call_later": (0.001, a_function, 1),
-    "call_at": (0.001, a_function, 1),
-    "create_task": (lambda world: a_coroutine(),),
-    "sock_recv": (near, 10),
-    "sock_recv_into": (near, lambda world: bytearray(10)),
-    "sock_sendall": (near, b"x" * 10),
-    "_forget_wait": (near, lambda world: world.loop.create_future()),
-    "write": (b"some bytes",),
-    "_write": (b"some bytes",),
-    "_write_appdata": (lambda world: [b"a", b"b"],),
-    "writelines": (lambda world: [b"a", b"b"],),
-    "sendto": (b"some bytes", None),
-    "set_protocol": (lambda world: asyncio.Protocol(),),
-    "set_write_buffer_limits": (100, 10),
-    "_set_write_buffer_limits": (100, 10),
-    "get_extra_info": ("socket", None),
-    "_fatal_error": (lambda world: OSError(9, "x"), "message"),
-    "_force_close": (None,),
-    "_close": (None,),
-    "_adopt": (near,),
-    "_raw_name": (True,),
-    "_call_connection_lost": (None,),
-    "throw": (ValueError, lambda world: ValueError(), None),
-    "send": (None,),
-    "handle": (lambda world: world.loop, a_function, 1),
-    "drain": (lambda world: (world.loop, near(world).fileno(), {}, a_function),),
-    "__call__": (2, None),
-    "add_done_callback": (a_function,),
-    "remove_done_callback": (a_function,),
-    "set_result": (1,),
-    "set_exception": (lambda world: ValueError(),),
-    "cancel": ("message",),
-    "StreamTransport.__init__": (
-        *(lambda world: world.loop, near, lambda world: asyncio.Protocol()),
-        *(lambda world: world.loop.create_future(), lambda world: {"a": 1}),
-        *(None, lambda world: contextvars.copy_context(), True, True, True),
-    ),
-    "ReadPipeTransport.__init__": (
-        *(lambda world: world.loop, near, lambda world: asyncio.Protocol()),
-        *(lambda world: world.loop.create_future(), lambda world: {"a": 1}),
-    ),
-    "DatagramTransport.__init__": (
-        *(lambda world: world.loop, near, lambda world: asyncio.DatagramProtocol(), None),
-        *(lambda world: world.loop.create_future(), lambda world: {"a": 1}),
-    ),
-    "Listener.__init__": (
-        *(lambda world: world.loop, near, lambda world: contextvars.copy_context(), 5, True),
-    ),
-    "Task.__init__": (lambda world: a_coroutine(),),
-    "Loop.__setattr__": ("name", 1),
-    "Loop.__delattr__": ("name",),
-    "_peek": (lambda world: world.loop.create_future(),),
-}
-for _name in ("add_reader", "add_writer", "_add_reader", "_add_writer"):
-    PLAUSIBLE[_name] = (near, a_function, 1)
-for _name in ("remove_reader", "remove_writer", "_remove_reader", "_remove_writer"):
-    PLAUSIBLE[_name] = (near,)
-for _name in ("_ensure_fd_no_transport", "_wait_readable", "_wait_writable"):
-    PLAUSIBLE[_name] = (near,)
+# Arguments with which a method gets far, by its name: those of all tests, and the extension's own.
+PLAUSIBLE = {
+    function.partition(".")[2]: arguments.VALID[function]
+    for function in (
+        "loop.create_task", "loop.sock_recv", "loop.sock_recv_into", "loop.sock_sendall",
+        "transport.write", "transport.writelines", "transport.set_protocol", "future.set_result",
+        "future.set_exception", "future.add_done_callback", "future.remove_done_callback",
+    )
+}  # fmt: skip
+_OWN = arguments.valid_calls("""
+call_soon(function, 1); call_soon_threadsafe(function, 1); call_later(0.001, function, 1)
+call_at(0.001, function, 1); add_reader(near, function, 1); add_writer(near, function, 1)
+_add_reader(near, function, 1); _add_writer(near, function, 1); remove_reader(near)
+remove_writer(near); _remove_reader(near); _remove_writer(near); _ensure_fd_no_transport(near)
+_wait_readable(near); _wait_writable(near); _forget_wait(near, future); _write(b'some bytes')
+_write_appdata([b'a', b'b']); sendto(b'some bytes', None); set_write_buffer_limits(100, 10)
+_set_write_buffer_limits(100, 10); get_extra_info('socket', None)
+_fatal_error(OSError(9, 'x'), 'message'); _force_close(None); _close(None); _adopt(near)
+_raw_name(True); _call_connection_lost(None); throw(ValueError, ValueError(), None); send(None)
+handle(loop, function, 1); drain((loop, near.fileno(), {}, function)); __call__(2, None)
+cancel('message'); _peek(future); Task.__init__(coroutine); Loop.__setattr__('name', 1)
+Loop.__delattr__('name'); Listener.__init__(loop, near, copy_context(), 5, True)
+StreamTransport.__init__(loop, near, Protocol(), future, {'a': 1}, None, copy_context(), True,
+                         True, True)
+ReadPipeTransport.__init__(loop, near, Protocol(), future, {'a': 1})
+DatagramTransport.__init__(loop, near, DatagramProtocol(), None, future, {'a': 1})
+""")
+PLAUSIBLE |= {function: tuple(given.values()) for function, given in _OWN.items()}
 KNOWN = (
     *(TypeError, ValueError, OverflowError, RuntimeError, AttributeError, OSError, LookupError),
     *(BufferError, asyncio.InvalidStateError, asyncio.CancelledError, StopIteration, MemoryError),
@@ -716,10 +696,7 @@ class Call:
 
     def arguments(self, world: World) -> list[Any]:
         plain = PLAUSIBLE.get(f"{self.kind}.{self.name}", PLAUSIBLE.get(self.name, ()))
-        made = [
-            each(world) if isinstance(each, types.FunctionType) and each is not a_function else each
-            for each in plain
-        ]
+        made = [made_of(each, world) for each in plain]
         while len(made) <= self.at:
             made.append(None)
         if self.at >= 0:
@@ -850,14 +827,6 @@ class Innocent:
         self.near, far = socket.socketpair()
         self.near.setblocking(False)
         self.count = 0
-
-        class Echo(asyncio.Protocol):
-            def connection_made(self, transport: Any) -> None:
-                self.transport = transport
-
-            def data_received(self, data: bytes) -> None:
-                self.transport.write(data)
-
         self.loop.run_until_complete(self.loop.connect_accepted_socket(Echo, far))
 
     def check(self) -> None:

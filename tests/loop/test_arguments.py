@@ -17,24 +17,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from arguments import NAMED, VALID
 from conftest import LOOP_NAMES
 
 needs_goloop = pytest.mark.skipif("goloop" not in LOOP_NAMES, reason="compares goloop to asyncio")
 
-# Each family of functions that share a form, with a call that is right.
-RIGHT: dict[str, tuple[Any, ...]] = {
-    "call_soon": (print,),
-    "call_soon_threadsafe": (print,),
-    "call_later": (1, print),
-    "call_at": (1, print),
-    "add_reader": (0, print),
-    "add_writer": (0, print),
-    "remove_reader": (0,),
-    "remove_writer": (0,),
-    "sock_recv": (None, 10),
-    "sock_recv_into": (None, bytearray(10)),
-    "sock_sendall": (None, b"x"),
-}
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -161,9 +148,10 @@ def test_a_wrong_call_keeps_nothing_alive() -> None:
 
     loop: Any = goloop.new_event_loop()
     thing = Thing()
-    for name in RIGHT:
+    for function in [name for name in NAMED if name.startswith("loop.")]:
+        source = f"{function}({', '.join(VALID[function])}, unknown=thing)"
         with pytest.raises(TypeError):
-            getattr(loop, name)(*RIGHT[name], unknown=thing)
+            eval(source, {"loop": loop, "thing": thing, "function": print, "fd": 0, "near": None})
     gone = weakref.ref(thing)
     del thing
     gc.collect()

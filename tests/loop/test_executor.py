@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextvars
 import sys
 import threading
 import warnings
@@ -17,38 +16,15 @@ from protocols import one_turn, turns
 Loop = asyncio.AbstractEventLoop
 
 
-async def test_results_and_exceptions_come_back_from_the_executor(loop: Loop) -> None:
-    assert await loop.run_in_executor(None, divmod, 7, 2) == (3, 1)
-    with pytest.raises(ZeroDivisionError):
-        await loop.run_in_executor(None, divmod, 1, 0)
+async def test_the_function_runs_in_the_executor_that_is_passed_or_set(loop: Loop) -> None:
+    def thread_name() -> str:
+        return threading.current_thread().name
 
-
-async def test_the_future_can_be_waited_for_in_several_ways(loop: Loop) -> None:
-    future = loop.run_in_executor(None, threading.get_ident)
-    assert asyncio.isfuture(future)
-    (done, pending) = await asyncio.wait([future])
-    assert not pending
-    assert done.pop().result() != threading.get_ident()
-
-
-async def test_an_executor_that_is_passed_runs_the_function(loop: Loop) -> None:
-    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="mine") as executor:
-        name = await loop.run_in_executor(executor, lambda: threading.current_thread().name)
-    assert name.startswith("mine")
-
-
-async def test_set_default_executor_takes_a_thread_pool_and_nothing_else(loop: Loop) -> None:
     executor = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="default")
     loop.set_default_executor(executor)
-    name = await loop.run_in_executor(None, lambda: threading.current_thread().name)
-    assert name.startswith("default")
-    with pytest.raises(TypeError, match="executor must be ThreadPoolExecutor instance"):
-        loop.set_default_executor(object())  # type: ignore[arg-type]
-
-
-async def test_many_functions_at_once_all_return(loop: Loop) -> None:
-    results = await asyncio.gather(*(loop.run_in_executor(None, pow, 2, n) for n in range(200)))
-    assert results == [2**n for n in range(200)]
+    assert (await loop.run_in_executor(None, thread_name)).startswith("default")
+    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="mine") as passed:
+        assert (await loop.run_in_executor(passed, thread_name)).startswith("mine")
 
 
 async def test_cancelling_does_not_wait(loop: Loop) -> None:
@@ -66,12 +42,6 @@ async def test_cancelling_does_not_wait(loop: Loop) -> None:
         await future
     release.set()
     await loop.shutdown_default_executor()
-
-
-async def test_to_thread_carries_the_context(loop: Loop) -> None:
-    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
-    variable.set("from the loop")
-    assert await asyncio.to_thread(variable.get) == "from the loop"
 
 
 async def test_shutdown_ends_the_threads_and_refuses_new_work(loop: Loop) -> None:

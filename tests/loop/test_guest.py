@@ -71,6 +71,12 @@ class Host:
             **options,
         )
 
+    def result_of(self, main: Coroutine[Any, Any, Any], **options: Any) -> Any:
+        """The outcome of a run, from its start to its end."""
+        guest = self.start(main, **options)
+        self.run()
+        return guest.outcome.result()
+
     def until(self, condition: Callable[[], object]) -> None:
         while not condition():
             assert self.step(), "all is over"
@@ -137,9 +143,7 @@ def test_asyncios_features_work_in_guest_mode(host: Host) -> None:
                 await loop.create_future()
         return found
 
-    guest = host.start(main())
-    host.run()
-    assert guest.outcome.result() == {
+    assert host.result_of(main()) == {
         "stream": b"hello\n",
         "sock": b"sock",
         "thread": True,
@@ -232,9 +236,7 @@ def test_calls_of_the_host_between_iterations_end_the_poll(host: Host) -> None:
 
         return [set_result, call_soon, call_later, call_soon_threadsafe, create_task] * 3
 
-    guest = host.start(main())
-    host.run()
-    guest.outcome.result()
+    host.result_of(main())
     assert done[-1] == "line\n"
     assert len(done) == 16
 
@@ -253,9 +255,7 @@ def test_a_call_of_the_host_ends_a_poll_after_many_calls(host: Host) -> None:
             await future
         return 1
 
-    guest = host.start(main())
-    host.run()
-    assert guest.outcome.result() == 1
+    assert host.result_of(main()) == 1
 
 
 def test_an_iteration_sends_and_does_not_wait(host: Host) -> None:
@@ -273,9 +273,7 @@ def test_an_iteration_sends_and_does_not_wait(host: Host) -> None:
             writer.close()
 
     with other:
-        guest = host.start(main())
-        host.run()
-    assert guest.outcome.result() == b"sent"
+        assert host.result_of(main()) == b"sent"
 
 
 def test_busy_loop_leaves_time_for_the_host(host: Host) -> None:
@@ -307,10 +305,8 @@ async def fail(exc: BaseException) -> None:
 
 @pytest.mark.parametrize("kind", [Wrong, KeyboardInterrupt, SystemExit])
 def test_exception_of_main_is_the_outcome(host: Host, kind: type[BaseException]) -> None:
-    guest = host.start(fail(kind()))
-    host.run()
     with pytest.raises(kind):
-        guest.outcome.result()
+        host.result_of(fail(kind()))
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
@@ -328,11 +324,9 @@ def test_exit_exception_of_a_callback_cancels_main(host: Host, kind: type[BaseEx
             steps.append("cleaned up")
             raise
 
-    guest = host.start(main())
-    host.run()
-    assert steps == ["cancelled", "cleaned up"]
     with pytest.raises(kind):
-        guest.outcome.result()
+        host.result_of(main())
+    assert steps == ["cancelled", "cleaned up"]
 
 
 def test_second_exit_exception_ends_the_run(host: Host) -> None:
@@ -358,10 +352,8 @@ def test_a_loop_that_is_stopped_is_an_error(host: Host) -> None:
         loop.stop()
         await loop.create_future()
 
-    guest = host.start(main())
-    host.run()
     with pytest.raises(RuntimeError, match="stopped before Future completed"):
-        guest.outcome.result()
+        host.result_of(main())
 
 
 def test_a_poller_that_is_lost_is_an_error() -> None:
@@ -726,16 +718,6 @@ def test_cancelled_wait_for_the_outcome_changes_nothing() -> None:
     assert failures == []
 
 
-def test_two_guests_of_one_host(host: Host) -> None:
-    async def main(n: int) -> int:
-        await asyncio.sleep(0.001)
-        return n
-
-    guests = [host.start(main(n), done_callback=None) for n in range(3)]
-    host.until(lambda: all(guest.outcome.done() for guest in guests))
-    assert [guest.outcome.result() for guest in guests] == [0, 1, 2]
-
-
 def test_current_is_the_run_of_the_thread(host: Host) -> None:
     with pytest.raises(RuntimeError, match="no guest run is active in this thread"):
         goloop.guest.current()
@@ -759,15 +741,17 @@ def test_current_is_the_run_of_the_thread(host: Host) -> None:
 def test_current_of_two_runs_is_known_in_iterations_only(host: Host) -> None:
     found: list[object] = []
 
-    async def main() -> None:
+    async def main(number: int) -> int:
         found.append(goloop.guest.current())
         await asyncio.sleep(0.001)
+        return number
 
-    guests = [host.start(main(), done_callback=None) for _ in range(2)]
+    guests = [host.start(main(n), done_callback=None) for n in range(2)]
     with pytest.raises(RuntimeError, match="this thread has 2 guest runs"):
         goloop.guest.current()
     host.until(lambda: all(guest.outcome.done() for guest in guests))
     assert found == guests
+    assert [guest.outcome.result() for guest in guests] == [0, 1]
 
 
 def test_current_forgets_a_run_whose_start_failed() -> None:
@@ -856,9 +840,7 @@ def test_the_context_is_mains(host: Host) -> None:
     async def main() -> str:
         return variable.get()
 
-    guest = host.start(main(), context=context)
-    host.run()
-    assert guest.outcome.result() == "given"
+    assert host.result_of(main(), context=context) == "given"
 
 
 def test_ctrl_c_cancels_main_and_is_the_outcome() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import ended
 import pytest
-from protocols import one_turn
+from protocols import one_turn, turns
 
 SCENARIOS = Path(__file__).with_name("handle_hook_scenarios.py")
 
@@ -123,8 +123,7 @@ async def test_the_context_is_the_handles(loop: Loop, hooked: Callable[[], list[
     context.run(variable.set, 7)
     loop.call_soon(lambda: seen.append(variable.get()), context=context)
     loop.call_soon(lambda: seen.append(variable.get()), context=contextvars.Context())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await turns(2)
     assert seen == [7, 0]
 
 
@@ -133,8 +132,7 @@ async def test_removed_hook_is_not_called(
 ) -> None:
     ran = hooked()
     loop.call_soon(noted)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await turns(2)
     monkeypatch.undo()
     before = len(ran)
     assert before > 0

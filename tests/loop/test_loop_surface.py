@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import socket
 import sys
 from typing import Any
 
 import pytest
 from conftest import LOOP_NAMES, LoopFactory
-from protocols import close_all, one_turn, until
+from protocols import close_all, one_turn
 
 Loop = asyncio.AbstractEventLoop
 
@@ -52,39 +51,6 @@ def test_methods_have_asyncios_signatures(name: str) -> None:
         assert (ours or []) == theirs
 
 
-def test_arguments_are_taken_by_name(loop: Loop, loop_name: str) -> None:
-    first, second = socket.socketpair()
-    first.setblocking(False)
-    any_loop: Any = loop
-    seen: list[str] = []
-
-    def note() -> None:
-        seen.append("called")
-
-    async def main() -> None:
-        any_loop.call_soon(callback=note)
-        any_loop.call_soon_threadsafe(callback=note)
-        any_loop.call_later(delay=0, callback=note)
-        any_loop.call_later(0, callback=note)
-        any_loop.call_at(when=0, callback=note)
-        await until(lambda: len(seen) == 5)
-        for kind in ("reader", "writer"):
-            getattr(loop, f"add_{kind}")(fd=first, callback=note)
-            assert getattr(loop, f"remove_{kind}")(fd=first) is True
-            getattr(loop, f"add_{kind}")(first, callback=note)
-            assert getattr(loop, f"remove_{kind}")(first) is True
-        second.send(b"ab")
-        assert await any_loop.sock_recv(sock=first, n=1) == b"a"
-        assert await any_loop.sock_recv_into(sock=first, buf=bytearray(1)) == 1
-        await any_loop.sock_sendall(sock=first, data=b"x")
-        assert await any_loop.create_task(coro=asyncio.sleep(0, "slept")) == "slept"
-        assert await any_loop.run_in_executor(executor=None, func=int) == 0
-
-    loop.run_until_complete(main())
-    first.close()
-    second.close()
-
-
 @needs_goloop
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_a_docstring(name: str) -> None:
@@ -99,29 +65,6 @@ def base(loop_factory: LoopFactory) -> type[Loop]:
     loop = loop_factory()
     loop.close()
     return type(loop)
-
-
-def test_overridden_call_soon_gets_asyncios_callbacks(base: Any) -> None:
-    """Tasks, futures and handles that asyncio schedules come by it."""
-    seen: list[str] = []
-
-    class Counting(base):  # type: ignore[misc]
-        def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
-            seen.append(getattr(callback, "__name__", type(callback).__name__))
-            return super().call_soon(callback, *args, context=context)  # type: ignore[no-any-return]
-
-    loop = Counting()
-
-    async def main() -> int:
-        await asyncio.sleep(0)
-        future = loop.create_future()
-        loop.call_soon(future.set_result, 7)
-        return int(await future)
-
-    assert loop.run_until_complete(main()) == 7
-    loop.close()
-    assert "set_result" in seen
-    assert len(seen) > 3
 
 
 def test_an_overridden_time_is_the_time_of_the_loop(base: Any) -> None:
@@ -200,19 +143,6 @@ def test_methods_replaced_on_the_instance_are_called(
 
     loop.run_until_complete(main())
     assert calls
-
-
-def test_a_monkeypatched_call_soon_is_called(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-    original = loop.call_soon
-
-    def call_soon(callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
-        seen.append(callback)
-        return original(callback, *args, context=context)
-
-    monkeypatch.setattr(loop, "call_soon", call_soon)
-    one_turn(loop)
-    assert seen == [loop.stop]
 
 
 def test_loop_has_no_selector_to_wrap(loop: Loop, loop_name: str) -> None:

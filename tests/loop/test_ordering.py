@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import threading
-from typing import Any
 
-from conftest import LoopFactory, tcp_pair
-from protocols import Recorder, hang_up, one_turn, turns, until
+from conftest import tcp_pair
+from protocols import Iterations, Recorder, close_each, hang_up, one_turn, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -20,21 +18,6 @@ async def test_call_soon_is_first_in_first_out(loop: Loop) -> None:
         loop.call_soon(order.append, number)
     await asyncio.sleep(0)
     assert order == list(range(1000))
-
-
-async def test_a_callback_of_a_callback_runs_one_turn_later(loop: Loop) -> None:
-    order: list[str] = []
-
-    def first() -> None:
-        order.append("first")
-        loop.call_soon(order.append, "child of first")
-
-    loop.call_soon(first)
-    loop.call_soon(order.append, "second")
-    await asyncio.sleep(0)
-    assert order == ["first", "second"]
-    await asyncio.sleep(0)
-    assert order == ["first", "second", "child of first"]
 
 
 def test_exactly_the_callbacks_ready_at_the_start_of_a_turn_run_in_it(loop: Loop) -> None:
@@ -74,8 +57,7 @@ def test_stop_lets_io_that_is_ready_in_the_same_turn_run(loop: Loop) -> None:
     loop.run_forever()
     assert order == ["readable"]
     loop.remove_reader(first)
-    first.close()
-    second.close()
+    close_each(first, second)
 
 
 async def test_call_later_zero_runs_after_ready_callbacks(loop: Loop) -> None:
@@ -85,33 +67,6 @@ async def test_call_later_zero_runs_after_ready_callbacks(loop: Loop) -> None:
     loop.call_soon(order.append, "soon 2")
     await until(lambda: len(order) == 3)
     assert order == ["soon 1", "soon 2", "timer"]
-
-
-async def test_timers_that_are_due_together_run_by_deadline(loop: Loop) -> None:
-    order: list[int] = []
-    now = loop.time()
-    for number in (5, 3, 9, 1, 7, 2, 8):
-        loop.call_at(now + number * 1e-6, order.append, number)
-    await until(lambda: len(order) == 7)
-    assert order == sorted(order)
-
-
-async def test_timers_run_after_the_io_of_their_turn(loop: Loop) -> None:
-    first, second = tcp_pair()
-    order: list[str] = []
-
-    def readable() -> None:
-        order.append("reader")
-        loop.remove_reader(first)
-
-    loop.add_reader(first, readable)
-    second.send(b"x")
-    due = loop.time()
-    loop.call_at(due, order.append, "timer")
-    await until(lambda: len(order) == 2)
-    assert order == ["reader", "timer"]
-    first.close()
-    second.close()
 
 
 async def test_a_ready_handle_that_its_neighbour_cancels_does_not_run(loop: Loop) -> None:
@@ -135,18 +90,6 @@ async def test_a_due_timer_can_be_cancelled_by_an_earlier_one(loop: Loop) -> Non
     assert order == ["last"]
 
 
-async def test_connection_made_comes_before_data_and_create_connections_return(
-    loop: Loop,
-) -> None:
-    near, far = tcp_pair()
-    far.send(b"already there")
-    _, protocol = await loop.create_connection(Recorder, sock=near)
-    assert protocol.names()[0] == "made"
-    await until(lambda: protocol.data)
-    assert protocol.names() == ["made", "data"]
-    await hang_up(protocol, far=far)
-
-
 async def test_nothing_is_received_before_connection_made_returns(loop: Loop) -> None:
     near, far = tcp_pair()
     far.send(b"x")
@@ -157,6 +100,7 @@ async def test_nothing_is_received_before_connection_made_returns(loop: Loop) ->
             loop.call_soon(self.calls.append, ("one turn later",))
 
     _, protocol = await loop.create_connection(Busy, sock=near)
+    assert protocol.names()[0] == "made"
     await until(lambda: protocol.data)
     assert protocol.names() == ["made", "one turn later", "data"]
     await hang_up(protocol, far=far)
@@ -184,22 +128,12 @@ async def test_data_of_one_connection_stays_in_order(loop: Loop) -> None:
 async def test_busy_callbacks_do_not_starve_io(loop: Loop) -> None:
     near, far = tcp_pair()
     _, protocol = await loop.create_connection(Recorder, sock=near)
-    stopped = False
-    rounds = 0
-
-    def again() -> None:
-        nonlocal rounds
-        rounds += 1
-        if not stopped:
-            loop.call_soon(again)
-
-    again()
+    iterations = Iterations(loop)
     far.send(b"x")
     while not protocol.data:
-        assert rounds < 1_000_000
+        assert iterations.now < 1_000_000
         await asyncio.sleep(0)
-    stopped = True
-    await turns(2)
+    iterations.stop()
     await hang_up(protocol, far=far)
 
 
@@ -235,23 +169,6 @@ async def test_tasks_start_in_the_order_of_creation(loop: Loop) -> None:
     assert order == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
 
 
-def test_threadsafe_calls_of_one_thread_stay_in_order(loop_factory: LoopFactory) -> None:
-    loop = loop_factory()
-    order: list[int] = []
-
-    def work() -> None:
-        for number in range(10_000):
-            loop.call_soon_threadsafe(order.append, number)
-        loop.call_soon_threadsafe(loop.stop)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    loop.run_forever()
-    thread.join()
-    loop.close()
-    assert order == list(range(10_000))
-
-
 async def test_readers_see_each_readiness_once_per_turn(loop: Loop) -> None:
     first, second = tcp_pair()
     seen: list[bytes] = []
@@ -264,34 +181,7 @@ async def test_readers_see_each_readiness_once_per_turn(loop: Loop) -> None:
     await until(lambda: len(seen) == 3)
     assert seen == [b"a", b"b", b"c"]
     loop.remove_reader(first)
-    first.close()
-    second.close()
-
-
-async def test_closing_inside_the_loop_delivers_nothing_afterwards(loop: Loop) -> None:
-    """Two connections are readable in one turn; the first one's callback aborts the second."""
-    protocols: list[Any] = []
-
-    class Killer(Recorder):
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            for other in protocols:
-                if other is not self:
-                    other.transport.abort()
-
-    peers: list[socket.socket] = []
-    for _ in range(2):
-        near, far = tcp_pair()
-        _, protocol = await loop.create_connection(Killer, sock=near)
-        protocols.append(protocol)
-        peers.append(far)
-    for peer in peers:
-        peer.send(b"x")
-    await until(lambda: any(protocol.lost.done() for protocol in protocols))
-    assert sum(bool(protocol.data) for protocol in protocols) == 1
-    for peer in peers:
-        peer.close()
-    await hang_up(*protocols)
+    close_each(first, second)
 
 
 async def test_arrived_data_is_delivered_before_due_timers(

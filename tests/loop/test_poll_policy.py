@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from protocols import Iterations, turns
+from protocols import Iterations, close_each, turns
 
 Loop = asyncio.AbstractEventLoop
 
@@ -101,8 +101,7 @@ async def test_data_received_during_a_pause_arrives_in_the_next_iteration(
     await turns(3)
     assert 0 < protocol.came <= resumed + 1
     iterations.stop()
-    transport.close()
-    far.close()
+    close_each(transport, far)
     await turns(3)
 
 
@@ -130,8 +129,7 @@ async def test_a_new_watch_is_asked_in_the_next_iteration(call: str, loop: Loop)
         getattr(loop, call.replace("add", "remove"))(near)
         assert came[0] <= begun + 1
     iterations.stop()
-    near.close()
-    far.close()
+    close_each(near, far)
     await turns(1)
 
 

@@ -12,36 +12,25 @@ from typing import Any
 
 import pytest
 from conftest import LoopFactory
-from protocols import in_thread, one_turn, until
+from protocols import in_thread, one_turn, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
 
-async def test_call_soon_threadsafe_wakes_a_sleeping_loop(loop: Loop) -> None:
-    event = asyncio.Event()
-    thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(event.set))
-    loop.call_later(0.001, thread.start)
-    await asyncio.wait_for(event.wait(), 20)
-    thread.join()
+async def test_no_call_of_many_threads_is_lost_and_each_threads_stay_in_order(loop: Loop) -> None:
+    seen: list[list[int]] = [[] for _ in range(8)]
 
+    def work(mine: list[int]) -> None:
+        for number in range(3000):
+            loop.call_soon_threadsafe(mine.append, number)
 
-async def test_no_call_of_many_threads_is_lost(loop: Loop) -> None:
-    count = 0
-
-    def step() -> None:
-        nonlocal count
-        count += 1
-
-    def work() -> None:
-        for _ in range(3000):
-            loop.call_soon_threadsafe(step)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
+    threads = [threading.Thread(target=work, args=(mine,)) for mine in seen]
     for thread in threads:
         thread.start()
-    await until(lambda: count == 24_000)
+    await until(lambda: sum(map(len, seen)) == 24_000)
     for thread in threads:
         thread.join()
+    assert seen == [list(range(3000))] * 8
 
 
 @pytest.mark.parametrize("from_thread", [False, True])
@@ -116,23 +105,6 @@ async def test_arguments_and_context_are_passed_on(loop: Loop) -> None:
     await until(lambda: len(seen) == 2)
     thread.join()
     assert seen == [("the thread's", 1), ("given", 2, 3)]
-
-
-async def test_the_handle_can_be_cancelled(loop: Loop) -> None:
-    seen: list[int] = []
-    handle = loop.call_soon_threadsafe(seen.append, 1)
-    assert isinstance(handle, asyncio.Handle)
-    handle.cancel()
-    loop.call_soon_threadsafe(seen.append, 2)
-    await until(lambda: seen)
-    assert seen == [2]
-
-
-def test_calls_before_the_loop_runs_are_kept(loop: Loop) -> None:
-    seen: list[int] = []
-    in_thread(lambda: loop.call_soon_threadsafe(seen.append, 1))
-    one_turn(loop)
-    assert seen == [1]
 
 
 def test_calls_while_the_loop_is_closed_are_taken_or_raise(loop_factory: LoopFactory) -> None:
@@ -252,12 +224,12 @@ async def test_a_callback_may_cancel_itself(loop: Loop) -> None:
 
 async def test_a_handle_cancelled_before_it_runs_never_runs(loop: Loop) -> None:
     seen: list[int] = []
-    handle = loop.call_soon_threadsafe(seen.append, 1)
-    in_thread(handle.cancel)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert not seen
-    assert handle.cancelled()
+    handles = [loop.call_soon_threadsafe(seen.append, n) for n in range(3)]
+    handles[0].cancel()
+    in_thread(handles[1].cancel)
+    await turns(2)
+    assert seen == [2]
+    assert [handle.cancelled() for handle in handles] == [True, True, False]
 
 
 def test_handles_posted_by_threads_keep_no_loop_alive(loop_factory: LoopFactory) -> None:

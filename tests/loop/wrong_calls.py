@@ -12,6 +12,7 @@ test_wrong_input.py compares the answers of goloop and asyncio.  To see them:
 
 from __future__ import annotations
 
+import array
 import asyncio
 import concurrent.futures
 import contextlib
@@ -34,7 +35,30 @@ import tempfile
 import types
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).resolve().parent.parent / "support"))
+
+from arguments import (
+    ADDRESSES,
+    BUFFERS,
+    BYTES,
+    CALLBACKS,
+    CONTEXTS,
+    FACTORIES,
+    FDS,
+    FLAGS,
+    NAMED,
+    PIPES,
+    SIGNALS,
+    SIZES,
+    SOCKETS,
+    TIMES,
+    TLS_CONTEXTS,
+    VALID,
+)  # fmt: skip
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -143,6 +167,7 @@ NAMES: dict[str, Any] = {
     "Protocol": asyncio.Protocol,
     "StringIO": io.StringIO,
     "SubprocessProtocol": asyncio.SubprocessProtocol,
+    "array": array.array,
     "asyncio": asyncio,
     "coroutine_function": coroutine_function,
     "devnull": subprocess.DEVNULL,
@@ -399,156 +424,6 @@ class Things(dict[str, Any]):
 
 # ---- the calls ----------------------------------------------------------------------------
 
-# Wrong values of an argument, by the kind of the right one.
-FDS = (
-    "None", "'x'", "b'x'", "1.5", "1j", "True", "-1", "-2**40", "2**31", "2**40", "2**64", "nobody",
-    "object()", "closed_file", "closed_socket", "BytesIO()", "[]", "file", "transport",
-    "transport_fd", "transport_socket", "Fileno('x')", "Fileno(None)", "Fileno(-1)",
-    "Fileno(2**40)", "Fileno(1.5)", "Fileno(ValueError('no'))", "Fileno(OSError('no'))",
-    "Fileno(KeyError('no'))", "Index(0)", "Angry()",
-)  # fmt: skip
-CALLBACKS = ("None", "1", "'x'", "object()", "coroutine", "coroutine_function", "Angry()",
-             "partial(coroutine_function)", "generator_function", "future")  # fmt: skip
-TIMES = ("None", "'x'", "nan", "inf", "-inf", "1j", "object()", "[]", "-2**80", "2**2000", "b'1'",
-         "True", "Index(0)")  # fmt: skip
-SOCKETS = ("None", "1", "'x'", "object()", "closed_socket", "tls_socket", "BytesIO()", "[]",
-           "closed_file", "file", "transport_socket", "Fileno(-1)", "Fileno(2**40)", "transport",
-           "Angry()")  # fmt: skip
-SIZES = ("None", "-1", "'x'", "1.5", "2**70", "object()", "[]", "Index(-1)")
-BYTES = ("None", "'x'", "1", "[]", "[1]", "object()", "memoryview(b'abcdef')[::2]", "Angry()")
-BUFFERS = ("None", "'x'", "1", "[]", "object()", "b'abc'", "bytearray()",
-           "memoryview(bytearray(6))[::2]")  # fmt: skip
-ADDRESSES = ("None", "1", "'x'", "b'x'", "()", "('127.0.0.1',)", "('127.0.0.1', 'x')",
-             "('127.0.0.1', -1)", "('127.0.0.1', 70000)", "('127.0.0.1', None)", "(1, 2)",
-             "(None, 1)", "('127.0.0.1', 1, 2, 3, 4)", "('::1', 1)", "['127.0.0.1', 1]",
-             "object()")  # fmt: skip
-PIPES = ("None", "1", "-1", "'x'", "object()", "BytesIO()", "StringIO()", "closed_file", "file",
-         "text_file", "null", "closed_socket", "udp", "Fileno('x')", "Fileno(-1)", "Fileno(2**40)",
-         "Fileno(None)", "Angry()")  # fmt: skip
-FACTORIES = ("None", "1", "'x'", "object()", "coroutine_function", "Partial", "Angry()")
-FLAGS = ("None", "'x'", "-1", "2**40", "1.5", "object()")
-SIGNALS = ("None", "'x'", "0", "-1", "1000", "2**40", "1.5", "signal.SIGKILL", "signal.SIGSTOP",
-           "object()", "b'x'", "signal.SIG_DFL")  # fmt: skip
-CONTEXTS = ("1", "'x'", "object()", "{}")
-TLS_CONTEXTS = ("1", "'x'", "object()")
-
-# Functions without arguments.
-BARE = {
-    "loop": (
-        "create_future get_exception_handler get_task_factory get_debug time is_running "
-        "is_closed stop close run_forever shutdown_asyncgens shutdown_default_executor"
-    ),
-    "transport": (
-        "write_eof can_write_eof close abort is_closing is_reading pause_reading "
-        "resume_reading get_protocol get_write_buffer_size get_write_buffer_limits "
-        "set_write_buffer_limits"
-    ),
-    "datagrams": "abort close is_closing get_write_buffer_size set_write_buffer_limits",
-    "reading": "pause_reading resume_reading is_reading close is_closing",
-    "writing": (
-        "write_eof can_write_eof close abort is_closing get_write_buffer_size "
-        "set_write_buffer_limits"
-    ),
-    "server": "close get_loop is_serving start_serving wait_closed",
-    "handle": "cancel cancelled get_context",
-    "timer": "cancel when",
-    "future": "result exception cancel cancelled done get_loop",
-    "task": (
-        "cancel cancelled cancelling uncancel get_name get_coro get_context get_stack print_stack"
-    ),
-}
-# A valid argument list for each function, as source.
-SHAPES: dict[str, tuple[str, ...]] = {
-    "loop.call_soon": ("function",),
-    "loop.call_soon_threadsafe": ("function",),
-    "loop.call_later": ("1000", "function"),
-    "loop.call_at": ("1e12", "function"),
-    "loop.add_reader": ("fd", "function"),
-    "loop.add_writer": ("fd", "function"),
-    "loop.remove_reader": ("fd",),
-    "loop.remove_writer": ("fd",),
-    "loop.sock_recv": ("near", "10"),
-    "loop.sock_recv_into": ("near", "bytearray(5)"),
-    "loop.sock_recvfrom": ("udp", "10"),
-    "loop.sock_recvfrom_into": ("udp", "bytearray(5)"),
-    "loop.sock_sendall": ("near", "b'x'"),
-    "loop.sock_sendto": ("udp", "b'x'", "('127.0.0.1', 9)"),
-    "loop.sock_connect": ("spare", "('127.0.0.1', 1)"),
-    "loop.sock_accept": ("listening",),
-    "loop.sock_sendfile": ("near", "file"),
-    "loop.add_signal_handler": ("signal.SIGUSR1", "function"),
-    "loop.remove_signal_handler": ("signal.SIGUSR1",),
-    "loop.run_in_executor": ("None", "function"),
-    "loop.set_default_executor": ("executor",),
-    "loop.getaddrinfo": ("'127.0.0.1'", "1"),
-    "loop.getnameinfo": ("('127.0.0.1', 1)",),
-    "loop.create_task": ("coroutine",),
-    "loop.create_connection": ("Protocol", "'127.0.0.1'", "1"),
-    "loop.create_server": ("Protocol", "'127.0.0.1'", "0"),
-    "loop.create_datagram_endpoint": ("DatagramProtocol",),
-    "loop.create_unix_connection": ("Protocol",),
-    "loop.create_unix_server": ("Protocol",),
-    "loop.connect_accepted_socket": ("Protocol", "near"),
-    "loop.connect_read_pipe": ("Protocol", "source"),
-    "loop.connect_write_pipe": ("Protocol", "sink"),
-    "loop.start_tls": ("transport", "transport.get_protocol()", "context"),
-    "loop.sendfile": ("transport", "file"),
-    "loop.subprocess_exec": ("SubprocessProtocol", "'/bin/true'"),
-    "loop.subprocess_shell": ("SubprocessProtocol", "'true'"),
-    "loop.set_exception_handler": ("function",),
-    "loop.call_exception_handler": ("{'message': 'm'}",),
-    "loop.default_exception_handler": ("{'message': 'm'}",),
-    "loop.set_task_factory": ("function",),
-    "loop.set_debug": ("False",),
-    "loop.run_until_complete": ("coroutine",),
-    "transport.write": ("b'x'",),
-    "transport.writelines": ("[b'x']",),
-    "transport.get_extra_info": ("'peername'",),
-    "transport.set_protocol": ("Protocol()",),
-    "datagrams.sendto": ("b'x'", "('127.0.0.1', 9)"),
-    "datagrams.get_extra_info": ("'peername'",),
-    "datagrams.set_protocol": ("DatagramProtocol()",),
-    "reading.set_protocol": ("Protocol()",),
-    "reading.get_extra_info": ("'pipe'",),
-    "writing.write": ("b'x'",),
-    "writing.writelines": ("[b'x']",),
-    "writing.set_protocol": ("Protocol()",),
-    "future.set_result": ("1",),
-    "future.set_exception": ("ValueError('v')",),
-    "future.add_done_callback": ("function",),
-    "future.remove_done_callback": ("function",),
-    "task.set_name": ("'x'",),
-    "task.set_result": ("1",),
-    "task.set_exception": ("ValueError('v')",),
-    "task.add_done_callback": ("function",),
-    "task.remove_done_callback": ("function",),
-    **{f"{of}.{name}": () for of, names in BARE.items() for name in names.split()},
-}
-
-# The arguments' names, of functions whose arguments C takes apart.
-NAMED = {
-    "loop.call_soon": "callback",
-    "loop.call_soon_threadsafe": "callback",
-    "loop.call_later": "delay callback",
-    "loop.call_at": "when callback",
-    "loop.add_reader": "fd callback",
-    "loop.add_writer": "fd callback",
-    "loop.remove_reader": "fd",
-    "loop.remove_writer": "fd",
-    "loop.sock_recv": "sock n",
-    "loop.sock_recv_into": "sock buf",
-    "loop.sock_sendall": "sock data",
-    "transport.write": "data",
-    "transport.writelines": "list_of_data",
-    "transport.set_protocol": "protocol",
-    "datagrams.sendto": "data addr",
-    "datagrams.set_protocol": "protocol",
-    "reading.set_protocol": "protocol",
-    "writing.write": "data",
-    "writing.writelines": "list_of_data",
-    "writing.set_protocol": "protocol",
-}
-
 # Wrong arguments: a function, the position or name of the argument, and values.
 WRONG: list[tuple[str, int | str, tuple[str, ...]]] = [
     *[(f"loop.{name}", 0, FDS) for name in
@@ -578,7 +453,7 @@ WRONG: list[tuple[str, int | str, tuple[str, ...]]] = [
     *[(f"loop.{name}", 1, ("None", "1", "'x'", "BytesIO()", "StringIO()", "closed_file",
                            "text_file", "null", "object()"))
       for name in ("sock_sendfile", "sendfile")],
-    *[("loop." + name, option, SIZES) for name in ("sock_sendfile", "sendfile")
+    *[("loop." + name, option, (*SIZES, "0")) for name in ("sock_sendfile", "sendfile")
       for option in ("offset", "count")],
     ("loop.sendfile", 0, ("None", "1", "object()", "closing", "datagrams", "writing", "reading")),
     ("loop.sendfile", "fallback", ("'x'", "None")),
@@ -653,279 +528,138 @@ WRONG: list[tuple[str, int | str, tuple[str, ...]]] = [
     ("task.print_stack", "file", ("1", "'x'", "closed_file")),
 ]  # fmt: skip
 
-# Of functions that take much at once: all arguments.
-COMBINED: dict[str, tuple[str, ...]] = {
-    "loop.create_connection": (
-        "Protocol", "Protocol, 'x', 1, sock=near", "Protocol, port=1, sock=near",
-        "Protocol, sock=udp", "Protocol, sock=1", "Protocol, sock='x'",
-        "Protocol, sock=closed_socket", "Protocol, sock=spare",
-        "Protocol, sock=listening", "Protocol, sock=transport_socket", "Protocol, sock=tls_socket",
-        "None, sock=near", "1, sock=near", "coroutine_function, sock=near", "object, sock=near",
-        "Partial, sock=near", "Protocol, sock=near, ssl='x', server_hostname=''",
-        "Protocol, sock=near, ssl=1, server_hostname=''", "Protocol, sock=near, ssl=context",
-        "Protocol, sock=near, ssl=context, server_hostname=1",
-        "Protocol, sock=near, ssl=context, server_hostname='.x'",
-        "Protocol, sock=near, ssl=context, server_hostname='x', ssl_handshake_timeout='x'",
-        "Protocol, sock=near, ssl=context, server_hostname='x', ssl_handshake_timeout=-1",
-        "Protocol, sock=near, ssl=context, server_hostname='x', ssl_shutdown_timeout=0",
-        "Protocol, sock=near, server_hostname='x'", "Protocol, sock=near, ssl_handshake_timeout=1",
-        "Protocol, sock=near, ssl_shutdown_timeout=1", "Protocol, '127.0.0.1', 'x'",
-        "Protocol, '127.0.0.1', -1", "Protocol, '127.0.0.1', 70000", "Protocol, '127.0.0.1', 1",
-        "Protocol, '127.0.0.1', 1, all_errors=True", "Protocol, '127.0.0.1', 1.5",
-        "Protocol, '127.0.0.1', object()", "Protocol, 1, 1", "Protocol, object(), 1",
-        "Protocol, '127.0.0.1', None", "Protocol, '127.0.0.1', 1, family='x'",
-        "Protocol, '127.0.0.1', 1, family=AF_UNIX", "Protocol, '127.0.0.1', 1, family=AF_INET6",
-        "Protocol, '127.0.0.1', 1, proto='x'", "Protocol, '127.0.0.1', 1, flags='x'",
-        "Protocol, '127.0.0.1', 1, local_addr='x'", "Protocol, '127.0.0.1', 1, local_addr=1",
-        "Protocol, '127.0.0.1', 1, local_addr=('127.0.0.1',)",
-        "Protocol, '127.0.0.1', 1, local_addr=('127.0.0.1', 'x')",
-        "Protocol, '127.0.0.1', 1, local_addr=('192.0.2.1', 0)",
-        "Protocol, '127.0.0.1', 1, happy_eyeballs_delay='x'",
-        "Protocol, '127.0.0.1', 1, interleave='x'", "Protocol, '127.0.0.1', 1, ssl='x'",
-    ),
-    "loop.create_server": (
-        "Protocol", "Protocol, 'x', 1, sock=spare", "Protocol, sock=udp", "Protocol, sock=1",
-        "Protocol, sock='x'", "Protocol, sock=closed_socket", "Protocol, sock=near",
-        "Protocol, sock=transport_socket", "Protocol, 1, 0", "Protocol, ('127.0.0.1', 1), 0",
-        "Protocol, object(), 0", "Protocol, [], 0", "Protocol, '192.0.2.1', 0",
-        "Protocol, '127.0.0.1', 'x'", "Protocol, '127.0.0.1', -1", "Protocol, '127.0.0.1', 70000",
-        "Protocol, '127.0.0.1', 1.5", "Protocol, '127.0.0.1', 0, backlog='x'",
-        "Protocol, '127.0.0.1', 0, backlog=None", "Protocol, '127.0.0.1', 0, backlog=-1",
-        "Protocol, '127.0.0.1', 0, backlog=2**40", "Protocol, '127.0.0.1', 0, backlog=1.5",
-        "Protocol, '127.0.0.1', 0, ssl=True", "Protocol, '127.0.0.1', 0, ssl='x'",
-        "Protocol, '127.0.0.1', 0, ssl_handshake_timeout=1",
-        "Protocol, '127.0.0.1', 0, ssl_shutdown_timeout=1",
-        "Protocol, '127.0.0.1', 0, ssl=context, ssl_handshake_timeout=-1",
-        "Protocol, '127.0.0.1', 0, family='x'", "Protocol, '127.0.0.1', 0, family=AF_UNIX",
-        "Protocol, '127.0.0.1', 0, family=AF_INET6", "Protocol, '127.0.0.1', 0, flags='x'",
-        "Protocol, '127.0.0.1', 0, start_serving='x'",
-        "Protocol, '127.0.0.1', 0, reuse_address='x'", "None, '127.0.0.1', 0", "1, '127.0.0.1', 0",
-    ),
-    "loop.create_unix_connection": (
-        "Protocol, 1", "Protocol, object()", "Protocol, '\\0' * 200", "Protocol, 'a\\0b'",
-        "Protocol, '/no/such'", "Protocol, folder", "Protocol, 'x' * 200",
-        "Protocol, '/no/such', sock=unix", "Protocol, sock=spare", "Protocol, sock=udp",
-        "Protocol, sock=1", "Protocol, sock=closed_socket", "Protocol, sock=unix",
-        "Protocol, '/no/such', ssl=context", "Protocol, '/no/such', ssl='x', server_hostname='x'",
-        "Protocol, '/no/such', server_hostname='x'",
-        "Protocol, '/no/such', ssl_handshake_timeout=1",
-        "Protocol, '/no/such', ssl_shutdown_timeout=1", "None, sock=near",
-    ),
-    "loop.create_unix_server": (
-        "Protocol, 1", "Protocol, object()", "Protocol, 'x' * 200", "Protocol, folder",
-        "Protocol, '/no/such/path'", "Protocol, '/dev/null'", "Protocol, '/no/such', sock=unix",
-        "Protocol, sock=spare", "Protocol, sock=udp", "Protocol, sock=1",
-        "Protocol, sock=closed_socket", "Protocol, sock=near", "Protocol, folder + '/x', ssl='x'",
-        "Protocol, folder + '/x', ssl=True", "Protocol, folder + '/x', ssl_handshake_timeout=1",
-        "Protocol, folder + '/x', ssl_shutdown_timeout=1", "Protocol, folder + '/x', backlog='x'",
-    ),
-    "loop.create_datagram_endpoint": (
-        "DatagramProtocol", "DatagramProtocol, '127.0.0.1'", "DatagramProtocol, 1",
-        "DatagramProtocol, ('127.0.0.1',)", "DatagramProtocol, ('127.0.0.1', 'x')",
-        "DatagramProtocol, ('127.0.0.1', -1)", "DatagramProtocol, ('127.0.0.1', 70000)",
-        "DatagramProtocol, ('127.0.0.1', 0), ('::1', 1)", "DatagramProtocol, remote_addr='x'",
-        "DatagramProtocol, remote_addr=('127.0.0.1', 'x')", "DatagramProtocol, family='x'",
-        "DatagramProtocol, family=1000", "DatagramProtocol, family=AF_UNIX, local_addr=1",
-        "DatagramProtocol, family=AF_UNIX, remote_addr='/no/such'",
-        "DatagramProtocol, ('127.0.0.1', 0), family=AF_UNIX",
-        "DatagramProtocol, ('127.0.0.1', 0), family=AF_INET6",
-        "DatagramProtocol, ('127.0.0.1', 0), proto='x'",
-        "DatagramProtocol, ('127.0.0.1', 0), flags='x'",
-        "DatagramProtocol, ('127.0.0.1', 0), reuse_address=True",
-        "DatagramProtocol, ('127.0.0.1', 0), no_such=1",
-        "DatagramProtocol, ('127.0.0.1', 0), sock=udp",
-        "DatagramProtocol, sock=udp, allow_broadcast=True", "DatagramProtocol, sock=near",
-        "DatagramProtocol, sock=1", "DatagramProtocol, sock='x'",
-        "DatagramProtocol, sock=closed_socket", "None, ('127.0.0.1', 0)", "1, ('127.0.0.1', 0)",
-        "coroutine_function, ('127.0.0.1', 0)", "object, ('127.0.0.1', 0)",
-        "Partial, ('127.0.0.1', 0)",
-    ),
-}  # fmt: skip
-
-# Calls that do not fit a table.
-OTHERS = """
-await loop.connect_read_pipe(Protocol, sink)
-await loop.connect_read_pipe(object, source)
-await loop.connect_write_pipe(Protocol, source)
-await loop.connect_write_pipe(object, sink)
-await loop.start_tls(transport, None, context, server_hostname=1)
-await loop.start_tls(transport, transport.get_protocol(), context, server_side='x')
-await loop.shutdown_default_executor('x')
-await loop.shutdown_default_executor(timeout='x')
-await loop.shutdown_default_executor(timeout=-1)
+# Calls that do not fit a table. A line with bars is the common beginning of calls, and their ends.
+OTHERS = r"""
+await loop.create_connection( | Protocol) | None, sock=near) | 1, sock=near) |
+    coroutine_function, sock=near) | object, sock=near) | Partial, sock=near)
+await loop.create_connection(Protocol, sock=near, ssl=context, server_hostname='x', |
+    ssl_handshake_timeout='x') | ssl_handshake_timeout=-1) | ssl_shutdown_timeout=0)
+await loop.create_connection(Protocol, sock=near, ssl= | 'x', server_hostname='') |
+    1, server_hostname='') | context) | context, server_hostname=1) |
+    context, server_hostname='.x')
+await loop.create_connection(Protocol, sock=near, | server_hostname='x') |
+    ssl_handshake_timeout=1) | ssl_shutdown_timeout=1)
+await loop.create_connection(Protocol, sock= | udp) | 1) | 'x') | closed_socket) | spare) |
+    listening) | transport_socket) | tls_socket)
+await loop.create_connection(Protocol, '127.0.0.1', 1, local_addr= | 'x') | 1) | ('127.0.0.1',)) |
+    ('127.0.0.1', 'x')) | ('192.0.2.1', 0))
+await loop.create_connection(Protocol, '127.0.0.1', 1, | all_errors=True) | family='x') |
+    family=AF_UNIX) | family=AF_INET6) | proto='x') | flags='x') | happy_eyeballs_delay='x') |
+    interleave='x') | ssl='x')
+await loop.create_connection(Protocol, '127.0.0.1', | 'x') | -1) | 70000) | 1) | 1.5) | object()) |
+    None)
+await loop.create_connection(Protocol, | 'x', 1, sock=near) | port=1, sock=near) | 1, 1) |
+    object(), 1)
+await loop.create_server( | Protocol) | None, '127.0.0.1', 0) | 1, '127.0.0.1', 0)
+await loop.create_server(Protocol, '127.0.0.1', 0, backlog= | 'x') | None) | -1) | 2**40) | 1.5)
+await loop.create_server(Protocol, '127.0.0.1', 0, ssl | =True) | ='x') | _handshake_timeout=1) |
+    _shutdown_timeout=1) | =context, ssl_handshake_timeout=-1)
+await loop.create_server(Protocol, '127.0.0.1', 0, | family='x') | family=AF_UNIX) |
+    family=AF_INET6) | flags='x') | start_serving='x') | reuse_address='x')
+await loop.create_server(Protocol, '127.0.0.1', | 'x') | -1) | 70000) | 1.5)
+await loop.create_server(Protocol, sock= | udp) | 1) | 'x') | closed_socket) | near) |
+    transport_socket)
+await loop.create_server(Protocol, | 'x', 1, sock=spare) | 1, 0) | ('127.0.0.1', 1), 0) |
+    object(), 0) | [], 0) | '192.0.2.1', 0)
+await loop.create_unix_connection( | None, sock=near)
+await loop.create_unix_connection(Protocol, '/no/such', | sock=unix) | ssl=context) |
+    ssl='x', server_hostname='x') | server_hostname='x') | ssl_handshake_timeout=1) |
+    ssl_shutdown_timeout=1)
+await loop.create_unix_connection(Protocol, sock= | spare) | udp) | 1) | closed_socket) | unix)
+await loop.create_unix_connection(Protocol, | 1) | object()) | '\0' * 200) | 'a\0b') | '/no/such') |
+    folder) | 'x' * 200)
+await loop.create_unix_server(Protocol, folder + '/x', | ssl='x') | ssl=True) |
+    ssl_handshake_timeout=1) | ssl_shutdown_timeout=1) | backlog='x')
+await loop.create_unix_server(Protocol, sock= | spare) | udp) | 1) | closed_socket) | near)
+await loop.create_unix_server(Protocol, | 1) | object()) | 'x' * 200) | folder) | '/no/such/path') |
+    '/dev/null') | '/no/such', sock=unix)
+await loop.create_datagram_endpoint( | DatagramProtocol) | None, ('127.0.0.1', 0)) |
+    1, ('127.0.0.1', 0)) | coroutine_function, ('127.0.0.1', 0)) | object, ('127.0.0.1', 0)) |
+    Partial, ('127.0.0.1', 0))
+await loop.create_datagram_endpoint(DatagramProtocol, ('127.0.0.1', 0), | ('::1', 1)) |
+    family=AF_UNIX) | family=AF_INET6) | proto='x') | flags='x') | reuse_address=True) |
+    no_such=1) | sock=udp)
+await loop.create_datagram_endpoint(DatagramProtocol, sock= | udp, allow_broadcast=True) | near) |
+    1) | 'x') | closed_socket)
+await loop.create_datagram_endpoint(DatagramProtocol, family= | 'x') | 1000) |
+    AF_UNIX, local_addr=1) | AF_UNIX, remote_addr='/no/such')
+await loop.create_datagram_endpoint(DatagramProtocol, | '127.0.0.1') | 1) | ('127.0.0.1',)) |
+    ('127.0.0.1', 'x')) | ('127.0.0.1', -1)) | ('127.0.0.1', 70000)) | remote_addr='x') |
+    remote_addr=('127.0.0.1', 'x'))
+await loop.connect_read_pipe( | Protocol, sink) | object, source)
+await loop.connect_write_pipe( | Protocol, source) | object, sink)
+await loop.start_tls(transport, | None, context, server_hostname=1) |
+    transport.get_protocol(), context, server_side='x')
+await loop.shutdown_default_executor( | 'x') | timeout='x') | timeout=-1)
+transport.write_eof(), | transport.write_eof() | transport.write(b'x') |
+    transport.writelines([b'x']) | transport.write(1)
+transport.set_write_buffer_limits( | 1) | high=5, low=10) | 1, 2, 3)
+setattr(future, | '_state', 1) | '_log_traceback', True) | '_log_traceback', 'x') |
+    '_asyncio_future_blocking', 'x') | '_callbacks', 1) | '_loop', 1) | '_cancel_message', 1)
+setattr(task, | '_state', 1) | '_must_cancel', 'x') | '_fut_waiter', 1) | '_coro', 1)
+iter(future). | send(1) | send(1), iter(future).throw(1) | throw(ValueError) |
+    throw(ValueError('v')) | throw(ValueError, 1, 2) | throw() | throw(None) | throw('x') |
+    throw(object) | throw(ValueError('a'), ValueError('b')) | close(1) | send()
+type(future)( | 1) | loop=1) | loop=None) | no_such=1) | loop=loop, no_such=1)
+type(task)(coroutine, loop=loop, | name=1, no_such=2) | context=1) | eager_start='x')
+type(task)( | ) | 1) | None, loop=loop) | function, loop=loop) | coroutine_function, loop=loop) |
+    future, loop=loop) | coroutine, loop=1) | coroutine, loop)
+closing. | write(b'x') | write(1) | write(None) | writelines(1) | writelines([1]) | write_eof() |
+    pause_reading() | resume_reading() | is_reading() | set_write_buffer_limits(-1) |
+    set_protocol(1) | get_write_buffer_size()
+datagrams.sendto( | b'x') | b'') | b'', None) | b'x', None) | b'x' * 70000, ('127.0.0.1', 9)) |
+    b'x', addr=1, more=2)
+datagrams. | set_write_buffer_limits(high=5, low=10) | write(b'x') | pause_reading()
+reading. | pause_reading(), reading.pause_reading() | resume_reading(), reading.resume_reading() |
+    write(b'x')
+writing. | set_write_buffer_limits(high=5, low=10) | write_eof(), writing.write(b'x') |
+    pause_reading()
+transport. | pause_reading(), transport.pause_reading() |
+    resume_reading(), transport.resume_reading() | sendto(b'x') | no_such |
+    get_extra_info('no such', 1, 2) | get_extra_info(name='peername', default=1, more=2)
+handle. | cancel(), handle._run() | no_such
+handle | < 1 | == 1
+timer | < 1 | < timer | <= 1 | > None | >= 'x' | == 1
+future.set_result(1), | future.set_result(2) | future.set_exception(ValueError('v'))
+future.cancel(), | future.set_result(1) | future.result()
+future. |
+    set_exception(ValueError('v')), future.exception(), future.set_exception(ValueError('v')) |
+    cancel('m'), future.exception() | cancel(1, 2) | cancel(message='x') | __await__(1) |
+    __iter__(1)
+task. | set_name() | get_stack(1) | get_stack(no_such=1) | print_stack(1) | print_stack(limit='x') |
+    cancel(1, 2) | cancel(message=1) | result() | exception()
+done_task. | set_name() | cancel()
+await asyncio.sleep( | 'x') | None) | nan)
+await asyncio.wait_for( | other_future, None) | coroutine_function(), 'x') |
+    coroutine_function(), nan)
+await asyncio. | gather(other_future) | shield(other_future) | wait([other_future])
+loop._add_reader( | ) | fd) | None, function) | 'x', function) | -1, function) | 2**40, function)
+loop._add_writer( | ) | fd) | None, function)
+loop.call_later( | delay=None, callback=function) | callback=function)
+loop.call_soon( | context=None) | function, context=Context(), more=1)
+await loop.run_in_executor(executor=None, func=int)
+loop.create_task( | coro=coroutine) | coro=None) | coroutine, no_such=1) | coroutine, 'name')
+loop.create_future( | 1) | loop=1)
+loop.run_until_complete( | coroutine) | future)
+loop. | run_forever() | close() | no_such | set_debug(enabled=1, more=2)
+(loop.set_debug( | 'x'), loop.get_debug()) | None), loop.get_debug()) | 2), loop.get_debug())
 await server.serve_forever(1)
-transport.set_write_buffer_limits(1)
-transport.set_write_buffer_limits(high=5, low=10)
-transport.set_write_buffer_limits(1, 2, 3)
-datagrams.set_write_buffer_limits(high=5, low=10)
-writing.set_write_buffer_limits(high=5, low=10)
-transport.pause_reading(), transport.pause_reading()
-transport.resume_reading(), transport.resume_reading()
-transport.write_eof(), transport.write_eof()
-transport.write_eof(), transport.write(b'x')
-transport.write_eof(), transport.writelines([b'x'])
-transport.write_eof(), transport.write(1)
-writing.write_eof(), writing.write(b'x')
-closing.write(b'x')
-closing.write(1)
-closing.write(None)
-closing.writelines(1)
-closing.writelines([1])
-closing.write_eof()
-closing.pause_reading()
-closing.resume_reading()
-closing.is_reading()
-closing.set_write_buffer_limits(-1)
-closing.set_protocol(1)
-closing.get_write_buffer_size()
-datagrams.sendto(b'x')
-datagrams.sendto(b'')
-datagrams.sendto(b'', None)
-datagrams.sendto(b'x', None)
 connected.sendto(b'x', ('127.0.0.1', 9))
-datagrams.sendto(b'x' * 70000, ('127.0.0.1', 9))
-datagrams.sendto(b'x', addr=1, more=2)
-reading.pause_reading(), reading.pause_reading()
-reading.resume_reading(), reading.resume_reading()
-reading.write(b'x')
-writing.pause_reading()
-datagrams.write(b'x')
-datagrams.pause_reading()
-transport.sendto(b'x')
-transport.no_such
-transport.get_extra_info('no such', 1, 2)
-transport.get_extra_info(name='peername', default=1, more=2)
 setattr(transport, 'write', None)
-handle < 1
-handle == 1
-timer < 1
-timer < timer
-timer <= 1
-timer > None
-timer >= 'x'
-timer == 1
-handle.cancel(), handle._run()
-handle.no_such
-future.set_result(1), future.set_result(2)
-future.set_result(1), future.set_exception(ValueError('v'))
-future.set_exception(ValueError('v')), future.exception(), future.set_exception(ValueError('v'))
-future.cancel(), future.set_result(1)
-future.cancel(), future.result()
-future.cancel('m'), future.exception()
-future.cancel(1, 2)
-future.cancel(message='x')
-future.__await__(1)
-future.__iter__(1)
 next(iter(future)), next(iter(future))
-iter(future).send(1)
-iter(future).send(1), iter(future).throw(1)
-iter(future).throw(ValueError)
-iter(future).throw(ValueError('v'))
-iter(future).throw(ValueError, 1, 2)
-iter(future).throw()
-iter(future).throw(None)
-iter(future).throw('x')
-iter(future).throw(object)
-iter(future).throw(ValueError('a'), ValueError('b'))
-iter(future).close(1)
-iter(future).send()
-type(future)(1)
-type(future)(loop=1)
-type(future)(loop=None)
-type(future)(no_such=1)
 type(future).__init__(future, 1)
-type(future)(loop=loop, no_such=1)
-type(task)()
-type(task)(1)
-type(task)(None, loop=loop)
-type(task)(function, loop=loop)
-type(task)(coroutine_function, loop=loop)
-type(task)(future, loop=loop)
-type(task)(coroutine, loop=1)
-type(task)(coroutine, loop=loop, name=1, no_such=2)
-type(task)(coroutine, loop=loop, context=1)
-type(task)(coroutine, loop)
-type(task)(coroutine, loop=loop, eager_start='x')
-task.set_name()
-task.get_stack(1)
-task.get_stack(no_such=1)
-task.print_stack(1)
-task.print_stack(limit='x')
-task.cancel(1, 2)
-task.cancel(message=1)
-task.result()
-task.exception()
-done_task.set_name()
-done_task.cancel()
-setattr(task, '_state', 1)
-setattr(future, '_state', 1)
-setattr(future, '_log_traceback', True)
-setattr(future, '_log_traceback', 'x')
-setattr(future, '_asyncio_future_blocking', 'x')
-setattr(task, '_must_cancel', 'x')
-setattr(task, '_fut_waiter', 1)
-setattr(task, '_coro', 1)
-setattr(future, '_callbacks', 1)
-setattr(future, '_loop', 1)
-setattr(future, '_cancel_message', 1)
 setattr(loop, 'slow_callback_duration', 'x')
-(loop.set_debug('x'), loop.get_debug())
-(loop.set_debug(None), loop.get_debug())
-(loop.set_debug(2), loop.get_debug())
 delattr(future, '_log_traceback')
 await other_future
-await asyncio.wait_for(other_future, None)
-await asyncio.gather(other_future)
-await asyncio.shield(other_future)
-await asyncio.wait([other_future])
-await asyncio.sleep('x')
-await asyncio.sleep(None)
-await asyncio.sleep(nan)
-await asyncio.wait_for(coroutine_function(), 'x')
-await asyncio.wait_for(coroutine_function(), nan)
-loop.run_until_complete(coroutine)
-loop.run_until_complete(future)
-loop.run_forever()
-loop.close()
-loop.no_such
-loop.call_later(delay=None, callback=function)
-loop.call_later(callback=function)
-loop.call_soon(context=None)
-loop.call_soon(function, context=Context(), more=1)
-loop.create_future(1)
-loop.create_future(loop=1)
-loop.create_task(coro=None)
-loop.create_task(coroutine, no_such=1)
-loop.create_task(coroutine, 'name')
-loop.set_debug(enabled=1, more=2)
-loop._add_reader()
-loop._add_reader(fd)
-loop._add_reader(None, function)
-loop._add_reader('x', function)
-loop._add_reader(-1, function)
-loop._add_reader(2**40, function)
-loop._add_writer()
-loop._add_writer(fd)
-loop._add_writer(None, function)
 """
 
 # By a stopped loop, and by a closed one.
 STOPPED = """
-loop.run_until_complete()
-loop.run_until_complete(None)
-loop.run_until_complete(1)
-loop.run_until_complete(function)
-loop.run_until_complete(coroutine_function)
-loop.run_until_complete(other_future)
-loop.run_until_complete(coroutine, 1)
-loop.run_until_complete(future=coroutine, more=1)
-loop.run_forever(1)
-loop.close(1)
-loop.stop(1)
+loop.create_task( | None) | 1)
+loop.run_until_complete( | ) | None) | 1) | function) | coroutine_function) | other_future) |
+    coroutine, 1) | future=coroutine, more=1)
+loop. | run_forever(1) | close(1) | stop(1) | call_soon(None)
 asyncio.Runner(loop_factory=1).get_loop()
-loop.call_soon(None)
-loop.create_task(None)
-loop.create_task(1)
 """
 DEBUG = (
     "loop.call_soon", "loop.call_soon_threadsafe", "loop.call_later", "loop.call_at",
@@ -933,6 +667,13 @@ DEBUG = (
     "loop.sock_recvfrom", "loop.sock_recvfrom_into", "loop.sock_sendall", "loop.sock_sendto",
     "loop.sock_connect", "loop.sock_accept", "loop.sock_sendfile", "loop.create_task",
 )  # fmt: skip
+
+
+def _calls_of(text: str) -> Iterator[str]:
+    for line in text.replace("|\n", "|").strip().splitlines():
+        common, *ends = map(str.strip, re.split(r" \| ?", line))
+        space = " " * common.endswith((",", "handle", "timer"))
+        yield from (common + space + end for end in ends) if ends else (common,)
 
 
 def _call(function: str, *arguments: str) -> str:
@@ -962,11 +703,15 @@ def _forms(function: str, right: tuple[str, ...]) -> Iterator[str]:
     yield _call(function, *right, "None", "None", "None", "None", "None", "None")
 
 
-def _named_forms(function: str, right: tuple[str, ...], names: str) -> Iterator[str]:
+def _named_forms(function: str) -> Iterator[str]:
     """Arguments given twice, alone or by names that are nearly right, and one too many."""
-    for name, value in zip(names.split(), right, strict=True):
+    right = VALID[function]
+    for name, value in zip(NAMED[function], right, strict=True):
         yield _call(function, *right, f"{name}={value}")
         yield _call(function, f"{name}={value}")
+    yield _call(
+        function, *(f"{name}={value}" for name, value in zip(NAMED[function], right, strict=True))
+    )
     yield _call(function, *right, "None")
     yield _call(function, *right, "None", "no_such=1")
     yield _call(function, *right, "no_such=1", "other=2")
@@ -984,13 +729,11 @@ SHAPES_OF_OTHERS = {"connected.sendto": ("b'x'",), "done.add_done_callback": ("f
 
 
 def _calls() -> Iterator[Call]:
-    shapes = SHAPES | SHAPES_OF_OTHERS
-    for function_, right in SHAPES.items():
-        for source in _forms(function_, right):
-            yield Call(source)
-    for function_, names in NAMED.items():
-        for source in _named_forms(function_, SHAPES[function_], names):
-            yield Call(source)
+    shapes = VALID | SHAPES_OF_OTHERS
+    for function_, right in VALID.items():
+        yield from map(Call, _forms(function_, right))
+    for function_ in NAMED:
+        yield from map(Call, _named_forms(function_))
     for function_, where, values in WRONG:
         for value in values:
             source = _call(function_, *_placed(shapes[function_], where, value))
@@ -999,15 +742,11 @@ def _calls() -> Iterator[Call]:
                 yield Call(source, "debug")
     for function_ in DEBUG:
         if function_.startswith("loop.sock_"):
-            yield Call(_call(function_, "blocking", *SHAPES[function_][1:]), "debug")
-    for function_, forms in COMBINED.items():
-        for arguments in forms:
-            yield Call(_call(function_, arguments))
-    for line in filter(None, OTHERS.splitlines()):
-        yield Call(line)
-    for line in filter(None, STOPPED.splitlines()):
-        yield Call(line, "stopped")
-    for function_, right in SHAPES.items():
+            yield Call(_call(function_, "blocking", *VALID[function_][1:]), "debug")
+    yield from map(Call, _calls_of(OTHERS))
+    for source in _calls_of(STOPPED):
+        yield Call(source, "stopped")
+    for function_, right in VALID.items():
         # create_server makes tasks, for which asyncio makes a new loop where none runs; the
         # other two start a child first.
         if function_.startswith("loop.") and not function_.startswith(

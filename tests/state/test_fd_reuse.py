@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, close_all, turns, until
+from protocols import Recorder, close_all, close_each, hang_up, turns, until
 
 Loop = asyncio.AbstractEventLoop
 ROUNDS = 400
@@ -52,8 +52,7 @@ class Strangers:
 
     def close(self) -> None:
         for pair in self.pairs:
-            for sock in pair:
-                sock.close()
+            close_each(*pair)
 
 
 async def test_cancelled_create_connection_does_not_touch_a_reused_number(loop: Loop) -> None:
@@ -110,8 +109,7 @@ async def test_closed_transports_with_pending_writes_touch_no_reused_number(loop
         strangers = Strangers()
         await turns(generator.randrange(4))
         strangers.check()
-        strangers.close()
-        far.close()
+        close_each(strangers, far)
 
 
 async def test_events_of_the_former_owner_do_not_reach_the_new_one(loop: Loop) -> None:
@@ -144,10 +142,8 @@ async def test_events_of_the_former_owner_do_not_reach_the_new_one(loop: Loop) -
         group.close()
     assert sum(bool(protocol.data) for protocol in made) == 1
     for protocol in made:
-        protocol.transport.abort()
-        await protocol.lost
-    for peer in peers:
-        peer.close()
+        await hang_up(protocol)
+    close_each(*peers)
 
 
 async def test_watches_follow_the_descriptor_that_was_meant(loop: Loop) -> None:
@@ -174,8 +170,7 @@ async def test_watches_follow_the_descriptor_that_was_meant(loop: Loop) -> None:
         peer.send(b"y")
         await until(lambda fresh=fresh: fresh)  # type: ignore[misc]
         loop.remove_reader(stranger)
-        for sock in (second, stranger, peer):
-            sock.close()
+        close_each(second, stranger, peer)
 
 
 async def test_connection_churn_through_a_server_mixes_no_bytes_up(loop: Loop) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import ended
 import pytest
 from conftest import Errors, LoopFactory
-from protocols import one_turn
+from protocols import close_each, one_turn
 
 SCENARIOS = Path(__file__).with_name("handle_state_scenarios.py")
 
@@ -88,8 +88,7 @@ def test_timer_with_a_replaced_loop_can_be_cancelled(
     first.call_later(0.001, first.stop)
     first.run_forever()
     assert ran == []
-    first.close()
-    second.close()
+    close_each(first, second)
 
 
 # ---- collection --------------------------------------------------------------------

@@ -146,27 +146,30 @@ def test_get_context_gives_the_context_that_was_passed(loop: Loop) -> None:
     assert isinstance(loop.call_soon(callback).get_context(), contextvars.Context)
 
 
-def test_handles_can_be_weakly_referenced(loop: Loop) -> None:
-    handle = loop.call_soon(loop.stop)
-    ref = weakref.ref(handle)
-    assert ref() is handle
-    loop.run_forever()
-    del handle
-    gc.collect()
-    assert ref() is None
-
-
-def test_cancelled_handle_releases_callback_and_arguments(loop: Loop) -> None:
+@pytest.mark.parametrize("end", ["cancel", "run"])
+@pytest.mark.parametrize("kind", ["handle", "timer"])
+def test_a_handle_that_ended_releases_callback_and_arguments(
+    loop: Loop, kind: str, end: str
+) -> None:
     class Thing:
         def __call__(self, *args: Any) -> None: ...
 
-    thing, argument = Thing(), Thing()
-    refs = [weakref.ref(thing), weakref.ref(argument)]
-    handle = loop.call_soon(thing, argument)
-    handle.cancel()
-    del thing, argument
+    things = [Thing(), Thing()]
+    refs: list[Any] = [weakref.ref(each) for each in things]
+    if kind == "handle":
+        handle = loop.call_soon(*things)
+    else:
+        handle = loop.call_later(3600 if end == "cancel" else 0, *things)
+    del things
+    if end == "cancel":
+        handle.cancel()
+    else:
+        refs.append(weakref.ref(handle))
+        del handle
+        loop.call_later(0.001, loop.stop)
+        loop.run_forever()
     gc.collect()
-    assert [ref() for ref in refs] == [None, None]
+    assert [ref() for ref in refs] == [None] * len(refs)
 
 
 def test_callbacks_get_any_number_of_arguments(loop: Loop) -> None:

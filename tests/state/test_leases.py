@@ -20,7 +20,16 @@ from typing import Any
 
 import pytest
 from conftest import Errors, LoopFactory, tcp_pair
-from protocols import Recorder, close_all, turns, until
+from protocols import (
+    DatagramRecorder,
+    Recorder,
+    close_all,
+    close_each,
+    hang_up,
+    receive_all,
+    turns,
+    until,
+)
 from receiving import on_both_loops
 
 Loop = asyncio.AbstractEventLoop
@@ -33,8 +42,7 @@ def strangers() -> Iterator[list[Pair]]:
     made: list[Pair] = []
     yield made
     for pair in made:
-        for sock in pair:
-            sock.close()
+        close_each(*pair)
 
 
 def stranger(strangers: list[Pair]) -> Pair:
@@ -98,8 +106,7 @@ async def test_a_socket_closed_before_its_bytes_are_taken_gets_its_own(
         assert b"own data" in outcome or outcome[0] == b"own data"
     assert near.fileno() == -1
     assert received(strangers[0][0]) == b"SECRET"
-    writer.close()
-    far.close()
+    close_each(writer, far)
 
 
 async def test_a_socket_closed_in_the_middle_of_sendall_sends_nothing_to_its_successor(
@@ -123,8 +130,7 @@ async def test_a_socket_closed_in_the_middle_of_sendall_sends_nothing_to_its_suc
     near_stranger, far_stranger = strangers[0]
     assert received(far_stranger) == b""
     assert received(near_stranger) == b"SECRET"
-    writer.close()
-    far.close()
+    close_each(writer, far)
 
 
 async def test_a_wait_keeps_no_buffer(loop: Loop, pair: Pair) -> None:
@@ -164,22 +170,11 @@ async def test_a_full_buffer_of_a_closed_socket_reaches_no_other(
     data = os.urandom(1000) * 8000
     transport.write(data)
     assert transport.get_write_buffer_size() > 0
-    transport.close()
-    near.close()
+    close_each(transport, near)
     pairs = [stranger(strangers) for _ in range(4)]
-    got = b""
     if loop_name == "goloop":
-        far.setblocking(True)
-
-        def read() -> None:
-            nonlocal got
-            while chunk := far.recv(1 << 20):
-                got += chunk
-
-        await loop.run_in_executor(None, read)
-        assert got == data
+        assert await receive_all(far) == data
         await protocol.lost
-        await loop.shutdown_default_executor()
         assert near.fileno() == -1
     else:
         transport.abort()
@@ -235,8 +230,7 @@ async def test_bytes_of_a_detached_socket_are_its_new_owners(loop: Loop) -> None
     assert isinstance(await protocol.lost, OSError)
     assert protocol.data == b""
     assert taken.recv(100) == b"for the new owner"
-    taken.close()
-    far.close()
+    close_each(taken, far)
 
 
 async def test_the_socket_of_an_accepted_connection_is_detached(loop: Loop, loop_name: str) -> None:
@@ -249,13 +243,12 @@ async def test_the_socket_of_an_accepted_connection_is_detached(loop: Loop, loop
     assert isinstance(await accepted.lost, OSError)
     assert accepted.data == b""
     assert taken.recv(100) == b"for the new owner"
-    taken.close()
-    client.close()
+    close_each(taken, client)
     await close_all(server)
 
 
 async def test_the_number_of_a_cancelled_connection_is_free(loop: Loop) -> None:
-    """Row 17: aiohttp closes the socket of a connection that it gives up."""
+    """aiohttp closes the socket of a connection attempt that it cancels."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     class Writes(asyncio.Protocol):
@@ -287,19 +280,12 @@ async def test_the_number_of_a_cancelled_connection_is_free(loop: Loop) -> None:
 
 
 async def test_a_datagram_socket_is_detached(loop: Loop, loop_name: str) -> None:
-    class Endpoint(asyncio.DatagramProtocol):
-        def __init__(self) -> None:
-            self.errors: list[Exception] = []
-
-        def error_received(self, exc: Exception) -> None:
-            self.errors.append(exc)
-
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.bind(("127.0.0.1", 0))
     target = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     target.bind(("127.0.0.1", 0))
     target.setblocking(False)
-    transport, protocol = await loop.create_datagram_endpoint(Endpoint, sock=sock)
+    transport, protocol = await loop.create_datagram_endpoint(DatagramRecorder, sock=sock)
     os.close(sock.detach())
     other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     transport.sendto(b"SECRET", target.getsockname())
@@ -307,8 +293,7 @@ async def test_a_datagram_socket_is_detached(loop: Loop, loop_name: str) -> None
     assert received(target) == b""
     transport.abort()
     await turns(3)
-    other.close()
-    target.close()
+    close_each(other, target)
 
 
 @pytest.mark.goloop_only("asyncio's transport fails with EBADF")
@@ -329,9 +314,8 @@ async def test_a_socket_that_its_owner_reads_as_a_file_stays_open(loop: Loop, pa
     near, far = pair
     far.setblocking(True)
     file = near.makefile("rb")
-    transport, protocol = await loop.create_connection(Recorder, sock=near)
-    transport.abort()
-    await protocol.lost
+    _, protocol = await loop.create_connection(Recorder, sock=near)
+    await hang_up(protocol)
     assert near.fileno() >= 0
     file.close()
     assert near.fileno() == -1
@@ -368,8 +352,7 @@ async def test_a_transport_over_another_object_sends_nothing_to_its_numbers_next
     transport.write(b"SECRET")
     await turns(5)
     assert received(first) == received(second) == b""
-    transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
     assert stand.closed
     far.close()
 
@@ -390,8 +373,7 @@ async def test_a_listening_socket_is_closed_by_its_owner(loop: Loop) -> None:
     client = socket.create_connection(other.getsockname())
     await turns(5)
     accepted, _ = await loop.sock_accept(other)
-    accepted.close()
-    client.close()
+    close_each(accepted, client)
     await close_all(server)
     other.close()
 
@@ -439,7 +421,7 @@ async def test_a_pipe_object_that_only_has_a_number_is_read(loop: Loop, loop_nam
 
 
 async def test_connection_made_may_let_go_of_the_pipe(loop: Loop) -> None:
-    """Row 10: `_pipe = None` in connection_made."""
+    """A program may set `_pipe = None` in connection_made."""
 
     class LetsGo(asyncio.Protocol):
         def connection_made(self, transport: Any) -> None:
@@ -460,7 +442,7 @@ async def test_connection_made_may_let_go_of_the_pipe(loop: Loop) -> None:
 
 
 def test_a_lingering_close_stops_no_other_thread(loop_factory: LoopFactory) -> None:
-    """Row 6: close(2) of such a socket waits two seconds for its peer."""
+    """close(2) of a socket with SO_LINGER waits two seconds for its peer."""
     done = threading.Event()
     ticks: list[float] = []
 
@@ -513,8 +495,7 @@ async def test_lost_stream_releases_its_socket(loop: Loop) -> None:
     transport, protocol = await loop.create_connection(Recorder, sock=near)
     gone = weakref.ref(near)
     del near
-    transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
     del transport, protocol
     gc.collect()
     assert gone() is None

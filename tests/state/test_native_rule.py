@@ -23,7 +23,7 @@ from typing import Any
 import ended
 import pytest
 from conftest import tcp_pair
-from protocols import close_all
+from protocols import BufferedRecorder, DatagramRecorder, Recorder, close_all, turns, until
 from tls_tools import client_context, identity, server_context
 
 SCENARIOS = Path(__file__).with_name("native_rule_scenarios.py")
@@ -107,20 +107,6 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.close()
 
 
-class BufferedEcho(asyncio.BufferedProtocol):
-    """Takes its bytes by a buffer of its own."""
-
-    def __init__(self) -> None:
-        self.buffer = bytearray(100)
-        self.got = asyncio.get_running_loop().create_future()
-
-    def get_buffer(self, sizehint: int) -> bytearray:
-        return self.buffer
-
-    def buffer_updated(self, count: int) -> None:
-        self.got.set_result(bytes(self.buffer[:count]))
-
-
 @by_way
 @pytest.mark.parametrize("name", SSL_OBJECT)
 async def test_a_method_of_an_ssl_object(
@@ -143,11 +129,11 @@ async def test_a_method_of_an_ssl_object(
     await close_all(writer)
 
     transport, protocol = await loop.create_connection(
-        BufferedEcho, *address, ssl=context, server_hostname="localhost"
+        BufferedRecorder, *address, ssl=context, server_hostname="localhost"
     )
     replaced.calls = 0
     transport.write(b"by a buffer\n")
-    assert await protocol.got == b"BY A BUFFER\n"
+    await until(lambda: protocol.data == b"BY A BUFFER\n")
     assert replaced.calls or name == "do_handshake"
     transport.close()
     await close_all(server)
@@ -309,36 +295,6 @@ async def test_a_method_of_a_socket_that_connects(
 # ---- socket.socket, to transports ------------------------------------------------------
 
 
-class Lines(asyncio.Protocol):
-    """Records the received data and the end."""
-
-    def __init__(self) -> None:
-        self.data = b""
-        self.ended = asyncio.get_running_loop().create_future()
-
-    def data_received(self, data: bytes) -> None:
-        self.data += data
-
-    def eof_received(self) -> None:
-        self.ended.set_result(None)
-
-
-class BufferedLines(asyncio.BufferedProtocol):
-    def __init__(self) -> None:
-        self.data = b""
-        self.buffer = bytearray(100)
-        self.ended = asyncio.get_running_loop().create_future()
-
-    def get_buffer(self, sizehint: int) -> bytearray:
-        return self.buffer
-
-    def buffer_updated(self, count: int) -> None:
-        self.data += self.buffer[:count]
-
-    def eof_received(self) -> None:
-        self.ended.set_result(None)
-
-
 @not_by_instance(["recv", "recv_into", "send", "sendmsg", "shutdown", "fileno"])
 async def test_a_method_of_a_socket_in_a_stream(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, name: str, way: str
@@ -347,7 +303,7 @@ async def test_a_method_of_a_socket_in_a_stream(
         pytest.skip("before Python 3.12 asyncio's writelines() calls send()")
     replaced = Replaced(monkeypatch, way, socket.socket, name)
     a, b = tcp_pair()
-    factory = BufferedLines if name == "recv_into" else Lines
+    factory: Any = BufferedRecorder if name == "recv_into" else Recorder
     transport, protocol = await loop.create_connection(factory, sock=as_replaced(replaced, a))
     with b:
         b.send(b"hello")
@@ -360,7 +316,7 @@ async def test_a_method_of_a_socket_in_a_stream(
             got += piece
         assert got == b"one two three"
         b.shutdown(socket.SHUT_WR)
-        await protocol.ended
+        await protocol.eof
         assert protocol.data == b"hello"
     assert replaced.calls
     transport.close()
@@ -371,13 +327,6 @@ async def test_a_method_of_a_socket_in_a_stream(
 async def test_a_method_of_a_socket_in_a_datagram_endpoint(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, name: str, way: str
 ) -> None:
-    class Datagrams(asyncio.DatagramProtocol):
-        def __init__(self) -> None:
-            self.got: asyncio.Future[bytes] = loop.create_future()
-
-        def datagram_received(self, data: bytes, address: Any) -> None:
-            self.got.set_result(data)
-
     replaced = Replaced(monkeypatch, way, socket.socket, name)
     with socket.socket(type=socket.SOCK_DGRAM) as peer:
         peer.bind(("127.0.0.1", 0))
@@ -387,12 +336,12 @@ async def test_a_method_of_a_socket_in_a_datagram_endpoint(
         if name == "send":
             sock.connect(peer.getsockname())
         transport, protocol = await loop.create_datagram_endpoint(
-            Datagrams, sock=as_replaced(replaced, sock)
+            DatagramRecorder, sock=as_replaced(replaced, sock)
         )
         transport.sendto(b"there", None if name == "send" else peer.getsockname())
         assert peer.recv(10) == b"there"
         peer.sendto(b"and back", own)
-        assert await protocol.got == b"and back"
+        await until(lambda: protocol.data() == [b"and back"])
         transport.close()
     assert replaced.calls
 
@@ -493,8 +442,7 @@ async def exercise_loop(loop: Any, replaced: Replaced, name: str) -> None:
         loop.create_task(nothing(), name="nothing")
         future.set_result(None)
         transport.close()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await turns(2)
         names = [callback_name(each[0]) for each in replaced.arguments]
         assert names.count("connection_made") == 1
         assert names.count("_call_connection_lost") == 1

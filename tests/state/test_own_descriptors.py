@@ -18,7 +18,7 @@ from pathlib import Path
 
 import ended
 import pytest
-from protocols import in_thread
+from protocols import close_each, in_thread
 
 import goloop
 
@@ -80,8 +80,7 @@ def test_loop_without_its_poller_raises_an_error(
     far.settimeout(10)
     near.send(b"only this")
     assert far.recv(100) == b"only this"
-    near.close()
-    far.close()
+    close_each(near, far)
     # A descriptor that the loop could not identify as its own is left open.
     for fd in set(numbers.values()) & set(links()) - {number}:
         if links()[fd].startswith("anon_inode:"):

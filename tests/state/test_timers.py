@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import math
 import random
-import weakref
 from typing import Any
 
 import pytest
@@ -98,35 +96,6 @@ async def test_of_a_hundred_thousand_timers_only_those_due_fire(loop: Loop) -> N
         handle.cancel()
     await asyncio.sleep(0)
     assert fired == len(soon)
-
-
-async def test_cancelled_timer_releases_its_callback(loop: Loop) -> None:
-    class Thing:
-        def method(self) -> None: ...
-
-    thing = Thing()
-    ref = weakref.ref(thing)
-    handle = loop.call_later(3600, thing.method)
-    handle.cancel()
-    del thing
-    gc.collect()
-    assert ref() is None
-
-
-async def test_fired_timer_releases_its_callback(loop: Loop) -> None:
-    class Thing:
-        ran = False
-
-        def method(self) -> None:
-            Thing.ran = True
-
-    thing = Thing()
-    ref = weakref.ref(thing)
-    loop.call_later(0, thing.method)
-    del thing
-    await until(lambda: Thing.ran)
-    gc.collect()
-    assert ref() is None
 
 
 @pytest.mark.parametrize("delay", [0, -1, -1e9, -math.inf, 0.0, False])

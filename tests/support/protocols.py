@@ -1,14 +1,14 @@
 """Protocols and small awaitables that the tests share.
 
-`Recorder` notes each call with its arguments, so that a test can compare whole
-orders of calls; `until` runs the loop until a condition holds, which takes the
-place of sleeping for "long enough".
+The recorders note each call with its arguments, so that a test can compare whole orders of calls;
+`until` runs the loop until a condition holds, which takes the place of sleeping for "long enough".
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -76,8 +76,8 @@ class Echo(asyncio.Protocol):
         self.transport.write(data)
 
 
-class Recorder(asyncio.Protocol):
-    """Notes every call of a protocol's methods, and joins adjacent data."""
+class Calls(asyncio.BaseProtocol):
+    """Notes every call of a protocol's methods, and joins adjacent data; the base of recorders."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -93,19 +93,18 @@ class Recorder(asyncio.Protocol):
     def names(self) -> list[str]:
         return [call[0] for call in self.calls]
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
-        self.calls.append(("made",))
-        if not self.made.done():
-            self.made.set_result(None)
-
-    def data_received(self, data: bytes) -> None:
-        assert type(data) is bytes
+    def note_data(self, data: bytes) -> None:
         self.data += data
         if self.calls and self.calls[-1][0] == "data":
             self.calls[-1] = ("data", self.calls[-1][1] + data)
         else:
             self.calls.append(("data", data))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.calls.append(("made",))
+        if not self.made.done():
+            self.made.set_result(None)
 
     def eof_received(self) -> bool:
         self.calls.append(("eof",))
@@ -121,6 +120,14 @@ class Recorder(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.calls.append(("lost", exc))
         self.lost.set_result(exc)
+
+
+class Recorder(Calls, asyncio.Protocol):
+    """Notes every call of a protocol's methods."""
+
+    def data_received(self, data: bytes) -> None:
+        assert type(data) is bytes
+        self.note_data(data)
 
 
 class PausedRecorder(Recorder):
@@ -140,12 +147,15 @@ class HaltingRecorder(Recorder):
         asyncio.get_running_loop().call_soon(self.transport.resume_reading)
 
 
-class FailingRecorder(Recorder):
-    """Raises an exception at the end of its connection."""
+def failing(method: str) -> type[Recorder]:
+    """A Recorder that raises in one of its methods, after noting the call."""
+    original = getattr(Recorder, method)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        raise ZeroDivisionError
+    def fail(self: Recorder, *args: Any) -> Any:
+        original(self, *args)
+        raise ZeroDivisionError(method)
+
+    return type("Failing", (Recorder,), {method: fail})
 
 
 class RecordingEcho(Recorder):
@@ -156,33 +166,66 @@ class RecordingEcho(Recorder):
         self.transport.write(data)
 
 
-class BufferedRecorder(asyncio.BufferedProtocol):
+class BufferedRecorder(Calls, asyncio.BufferedProtocol):
     """A Recorder with a buffer of its own."""
 
     def __init__(self, size: int = 64) -> None:
+        super().__init__()
         self.buffer = bytearray(size)
         self.hints: list[int] = []
-        self.data = bytearray()
-        self.transport: Any = None
-        loop = asyncio.get_running_loop()
-        self.eof: asyncio.Future[None] = loop.create_future()
-        self.lost: asyncio.Future[Exception | None] = loop.create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
 
     def get_buffer(self, sizehint: int) -> bytearray:
         self.hints.append(sizehint)
         return self.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.data += self.buffer[:nbytes]
+        self.note_data(bytes(self.buffer[:nbytes]))
 
-    def eof_received(self) -> None:
-        self.eof.set_result(None)
+
+class BufferedEcho(BufferedRecorder):
+    """Sends all received data back, and records none of it."""
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.transport.write(bytes(self.buffer[:nbytes]))
+
+
+class DatagramRecorder(asyncio.DatagramProtocol):
+    """Notes every call; calls the function `on_datagram`, if set, with each datagram."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.got: list[tuple[bytes, Any]] = []
+        self.errors: list[Exception] = []
+        self.transport: Any = None
+        self.on_datagram: Callable[[bytes, Any], object] = lambda data, addr: None
+        self.lost = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.calls.append("made")
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        assert type(data) is bytes
+        self.calls.append("datagram")
+        self.got.append((data, addr))
+        self.on_datagram(data, addr)
+
+    def error_received(self, exc: Exception) -> None:
+        self.calls.append("error")
+        self.errors.append(exc)
+
+    def pause_writing(self) -> None:
+        self.calls.append("pause")
+
+    def resume_writing(self) -> None:
+        self.calls.append("resume")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.calls.append("lost")
         self.lost.set_result(exc)
+
+    def data(self) -> list[bytes]:
+        return [data for data, _ in self.got]
 
 
 class Made(list[Any]):
@@ -218,3 +261,42 @@ async def hang_up(*protocols: Any, far: socket.socket | None = None) -> None:
         protocol.transport.abort()
     for protocol in protocols:
         await protocol.lost
+
+
+def reset(sock: socket.socket) -> None:
+    """Closes the socket with RST instead of FIN."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+async def receive_all(sock: socket.socket) -> bytes:
+    """Receives to the end of the stream, by the running loop."""
+    data = bytearray()
+    while chunk := await asyncio.get_running_loop().sock_recv(sock, 1 << 20):
+        data += chunk
+    return bytes(data)
+
+
+async def receive_exactly(sock: socket.socket, count: int) -> bytes:
+    """Receives that many bytes, by the running loop."""
+    data = bytearray()
+    while len(data) < count:
+        chunk = await asyncio.get_running_loop().sock_recv(sock, min(count - len(data), 1 << 16))
+        assert chunk, "the peer closed early"
+        data += chunk
+    return bytes(data)
+
+
+def can_connect(address: Any) -> bool:
+    """Return whether the kernel takes a TCP connection to the address."""
+    try:
+        socket.create_connection(address[:2], timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def close_each(*things: Any) -> None:
+    """Closes sockets, files, transports or loops, in this order."""
+    for each in things:
+        each.close()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocols import close_all
+from protocols import close_all, close_each, turns
 from serving import Client, Loop, Says, eventually
 from tls_tools import client_context, server_context
 
@@ -45,13 +45,17 @@ class World:
 
     def loop(self, name: str, **options: Any) -> Loop:
         """A loop that serves."""
-        made = Loop(name)
-        self.loops.append(made)
+        made = self.idle_loop(name)
         made.serve(self.listener, **options)
         return made
 
-    def client(self) -> Client:
-        made = Client(self.address)
+    def idle_loop(self, name: str) -> Loop:
+        """A loop that does not serve yet."""
+        self.loops.append(Loop(name))
+        return self.loops[-1]
+
+    def client(self, address: Any = None, family: int = socket.AF_INET) -> Client:
+        made = Client(address or self.address, family)
         self.clients.append(made)
         return made
 
@@ -157,8 +161,7 @@ def test_connections_echo_and_have_their_names(world: World) -> None:
 
 
 def test_streams_are_served(world: World) -> None:
-    a = Loop("a")
-    world.loops.append(a)
+    a = world.idle_loop("a")
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with pytest.raises(ValueError, match="limit"):
@@ -182,8 +185,7 @@ def test_tls_is_served(world: World) -> None:
         sock = context.wrap_socket(world.client().sock, server_hostname="localhost")
         socks.append(sock)
         served[sock.recv(100).decode().strip()] += 1
-    for sock in socks:
-        sock.close()
+    close_each(*socks)
     assert served == {"a": 3, "b": 3}
 
 
@@ -202,8 +204,7 @@ def test_a_connection_has_the_context_of_the_loop_that_serves_it(world: World, t
             variable.set("of one connection alone")
 
     for name in "ab":
-        made = Loop(name)
-        world.loops.append(made)
+        made = world.idle_loop(name)
 
         async def serves(name: str = name) -> Any:
             variable.set(f"of {name}")
@@ -225,8 +226,7 @@ def test_a_connection_has_the_context_of_the_loop_that_serves_it(world: World, t
 
 
 def test_failing_factory_loses_only_its_connection(world: World) -> None:
-    a = Loop("a")
-    world.loops.append(a)
+    a = world.idle_loop("a")
     contexts: list[dict[str, Any]] = []
     a.loop.set_debug(True)
     a.loop.set_exception_handler(lambda loop, context: contexts.append(context))
@@ -259,8 +259,7 @@ def test_the_server_is_asyncios(world: World) -> None:
     async def serves() -> None:
         async with server:
             serving = asyncio.ensure_future(server.serve_forever())
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            await turns(2)
             assert server.is_serving()
             serving.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -401,9 +400,7 @@ def test_listener_closes_connections_without_a_loop(world: World) -> None:
 def test_loops_continue_after_the_listener_is_closed(world: World) -> None:
     a, address = world.loop("a"), world.address
     world.listener.close()
-    client = Client(address)
-    world.clients.append(client)
-    assert client.server() == "a"
+    assert world.client(address).server() == "a"
     with pytest.raises(RuntimeError, match="is closed"):
         world.listener.share()
     a.end()
@@ -439,9 +436,7 @@ def test_a_path_can_be_given(no_leaks: None, tmp_path: Path) -> None:
         assert path.exists()
     world = World(goloop.SharedListener(path=path))
     world.loop("a")
-    client = Client(str(path), socket.AF_UNIX)
-    world.clients.append(client)
-    assert client.server() == "a"
+    assert world.client(str(path), socket.AF_UNIX).server() == "a"
     world.end()
     assert not path.exists()
 
@@ -474,9 +469,7 @@ def test_path_of_a_serving_listener_is_refused(no_leaks: None, tmp_path: Path) -
     world.loop("a")
     with pytest.raises(OSError, match="is already in use"):
         goloop.SharedListener(path=path)
-    client = Client(str(path), socket.AF_UNIX)
-    world.clients.append(client)
-    assert client.server() == "a"
+    assert world.client(str(path), socket.AF_UNIX).server() == "a"
     world.end()
     goloop.SharedListener(path=path).close()
 
@@ -493,9 +486,7 @@ def test_a_name_without_a_file_can_be_given(no_leaks: None) -> None:
     name = f"\0goloop-test-{os.getpid()}"
     world = World(goloop.SharedListener(path=name))
     world.loop("a")
-    client = Client(name, socket.AF_UNIX)
-    world.clients.append(client)
-    assert client.server() == "a"
+    assert world.client(name, socket.AF_UNIX).server() == "a"
     world.end()
 
 
@@ -520,8 +511,7 @@ def test_every_address_of_a_host_is_served(no_leaks: None, monkeypatch: pytest.M
     a = world.loop("a")
     assert [sock.getsockname() for sock in a.server.sockets] == addresses
     for address in addresses:
-        world.clients.append(Client(address))
-        assert world.clients[-1].server() == "a"
+        assert world.client(address).server() == "a"
     world.end()
 
 
@@ -649,8 +639,7 @@ def test_a_server_has_a_limit_from_its_start() -> None:
             assert (one.max_connections, two.max_connections) == (3, 4)
             assert one.is_accepting()
             assert two.is_accepting()
-            one.close()
-            two.close()
+            close_each(one, two)
 
     goloop.run(main())
 
@@ -665,13 +654,11 @@ def test_a_server_that_is_paused_before_it_serves_gets_nothing() -> None:
             await server.start_serving()
             reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname()[:2])
             asking = asyncio.ensure_future(reader.read(1))
-            for _ in range(20):
-                await asyncio.sleep(0)
+            await turns(20)
             assert not asking.done()
             server.resume_accepting()
             assert await asking == b"x"
-            writer.close()
-            server.close()
+            close_each(writer, server)
 
     class Named(asyncio.Protocol):
         def connection_made(self, transport: Any) -> None:

@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 import pytest
-from protocols import Recorder, turns, until
+from protocols import Recorder, close_each, turns, until
 from tls_connections import TIME_LIMIT, by_role, with_peer
 from tls_tools import Peer, client_context, server_context
 
@@ -155,6 +155,7 @@ async def test_writes_after_close_are_dropped_and_not_counted(
     protocol.transport.close()
     for _ in range(10):
         protocol.transport.write(b"dropped")
+        protocol.transport.writelines([b"dropped", b"too"])
     assert "SSL connection is closed" in caplog.text
     await protocol.lost
     assert protocol.transport.get_write_buffer_size() == 0
@@ -186,8 +187,7 @@ async def test_plaintext_right_after_the_handshake_arrives(loop: Loop) -> None:
     assert tls is not None
     tls.write(b"answer")
     assert await working == b"answer"
-    tls.close()
-    far.close()
+    close_each(tls, far)
     await second.lost
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocols import Made, Recorder, RecordingEcho, close_all, turns, until
+from protocols import Made, Recorder, RecordingEcho, hang_up, turns, until
 from tls_connections import ViewRecorder, by_role, by_version, contexts, hexdigest, with_peer
 from tls_tools import Peer, client_context, server_context
 
@@ -60,51 +60,18 @@ async def test_a_client_and_a_server_exchange_a_megabyte(
         assert accepted[0].eof.done()
 
 
-@by_version
-async def test_streams_exchange_lines_over_tls(loop: Loop, version: ssl.TLSVersion) -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while line := await reader.readline():
-            writer.write(line.upper())
-            await writer.drain()
-        await close_all(writer)
-
-    async with await asyncio.start_server(
-        serve, "127.0.0.1", 0, ssl=server_context(version=version), limit=1 << 20
-    ) as server:
-        reader, writer = await asyncio.open_connection(
-            *server.sockets[0].getsockname(),
-            ssl=client_context(version=version),
-            server_hostname="localhost",
-            limit=1 << 20,
-        )
-        for line in (b"one\n", b"two" * 50_000 + b"\n", b"three\n"):
-            writer.write(line)
-            assert await reader.readline() == line.upper()
-        await close_all(writer)
-        assert await reader.read() == b""
-
-
-async def test_tls_runs_over_unix_sockets(loop: Loop, tmp_path: Path) -> None:
-    path = str(tmp_path / "socket")
-    async with await loop.create_unix_server(RecordingEcho, path, ssl=server_context()):
-        _, client = await loop.create_unix_connection(
-            Recorder, path, ssl=client_context(), server_hostname="localhost"
-        )
-        client.transport.write(b"hello")
-        await until(lambda: client.data == b"hello")
-        client.transport.close()
-        await client.lost
-
-
 @by_role
-async def test_tls_runs_over_an_existing_socket(loop: Loop, role: str) -> None:
+@by_version
+async def test_tls_runs_over_an_existing_socket(
+    loop: Loop, role: str, version: ssl.TLSVersion
+) -> None:
     def peer_does(peer: Peer) -> bytes:
         peer.write(b"to the loop")
         received = peer.read_exactly(4)
         peer.unwrap()
         return received
 
-    protocol, working = await with_peer(loop, role, peer_does)
+    protocol, working = await with_peer(loop, role, peer_does, version=version)
     protocol.transport.write(b"back")
     assert await working == b"back"
     assert await protocol.lost is None
@@ -170,8 +137,7 @@ async def test_invalid_data_is_refused_as_by_asyncio(loop: Loop, lines: Any, sai
     protocol, working = await with_peer(loop, "client", Peer.read_all)
     with pytest.raises(TypeError, match=said):
         protocol.transport.writelines(lines())
-    protocol.transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
     with pytest.raises(ConnectionResetError):
         await working
 

@@ -13,8 +13,8 @@ import warnings
 import weakref
 
 import pytest
-from conftest import Errors, LoopFactory
-from protocols import BufferedRecorder, PausedRecorder, Recorder, turns, until
+from conftest import LoopFactory
+from protocols import BufferedRecorder, PausedRecorder, Recorder, close_each, turns, until
 from tls_connections import (
     RECORD_LAYER,
     TIME_LIMIT,
@@ -76,23 +76,7 @@ def test_connections_of_a_runners_last_moments_are_dropped_without_a_word(
         gc.collect()
     assert not caplog.records
     assert not seen
-    for client in clients:
-        client.close()
-
-
-@by_role
-@by_version
-async def test_the_peers_close_notify_is_answered(
-    loop: Loop, role: str, version: ssl.TLSVersion
-) -> None:
-    def peer_does(peer: Peer) -> None:
-        peer.write(b"last words")
-        peer.unwrap()
-
-    protocol, working = await with_peer(loop, role, peer_does, version=version)
-    await working
-    assert await protocol.lost is None
-    assert protocol.names() == ["made", "data", "eof", "lost"]
+    close_each(*clients)
 
 
 @by_role
@@ -198,45 +182,6 @@ async def test_close_waits_for_written_bytes(loop: Loop) -> None:
     release.set()
     assert hexdigest(await working) == hexdigest(payload)
     await protocol.lost
-
-
-async def test_writes_after_the_end_are_dropped(
-    loop: Loop, caplog: pytest.LogCaptureFixture
-) -> None:
-    protocol, working = await with_peer(loop, "client", Peer.unwrap)
-    await protocol.lost
-    await working
-    for _ in range(10):
-        protocol.transport.write(b"lost")
-        protocol.transport.writelines([b"lost", b"too"])
-    assert "SSL connection is closed" in caplog.text
-    protocol.transport.close()
-    protocol.transport.abort()
-    await turns()
-    assert protocol.names() == ["made", "eof", "lost"]
-
-
-async def test_a_flipped_bit_ends_the_connection_with_an_ssl_error(
-    loop: Loop, errors: Errors
-) -> None:
-    def peer_does(peer: Peer) -> None:
-        peer.write(b"good")
-        assert peer.read_exactly(4) == b"more"
-        sealed = bytearray(peer.seal(b"bad record"))
-        sealed[-1] ^= 1
-        peer.send_raw(bytes(sealed))
-        with pytest.raises((ssl.SSLError, ConnectionResetError)):
-            peer.read()
-
-    protocol, working = await with_peer(loop, "client", peer_does)
-    await until(lambda: protocol.data == b"good")
-    protocol.transport.write(b"more")
-    lost = await protocol.lost
-    assert isinstance(lost, ssl.SSLError)
-    assert lost.library == "SSL"
-    assert lost.reason in ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", RECORD_LAYER)
-    assert protocol.data == b"good"
-    await working
 
 
 async def test_garbage_after_good_records_is_an_ssl_error(loop: Loop) -> None:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import ssl
-import struct
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import BufferedRecorder, Recorder, turns, until
+from protocols import BufferedRecorder, Recorder, reset, turns, until
 from tls_connections import Loop, by_role, over, with_peer
 from tls_tools import Peer, client_context, server_context
 
@@ -274,8 +272,7 @@ async def test_answer_is_delivered_before_the_error_of_a_write(
     await turns()
     for tls, far in peers:
         far.send(tls.seal(answer))
-        far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        far.close()
+        reset(far)
     for protocol in protocols if late else ():
         for _ in range(3):
             protocol.transport.write(b"x")

@@ -12,42 +12,13 @@ import ssl
 from typing import Any
 
 import pytest
-from protocols import until
+from protocols import BufferedRecorder, Recorder, close_each, turns, until
 from tls_tools import Peer, client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
 
 FIRST = b"what came first" * 100
 ENDS = ["open", "eof", "notify", "notify and eof"]
-
-
-class Noting(asyncio.Protocol):
-    def __init__(self) -> None:
-        self.events: list[str] = []
-        self.data = b""
-
-    def connection_made(self, transport: Any) -> None:
-        self.events.append("made")
-
-    def data_received(self, data: bytes) -> None:
-        if "data" not in self.events:
-            self.events.append("data")
-        self.data += data
-
-    def eof_received(self) -> None:
-        self.events.append("eof")
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        self.events.append(f"lost {exc}" if exc else "lost")
-
-
-class NotingBuffered(asyncio.BufferedProtocol, Noting):
-    def get_buffer(self, sizehint: int) -> bytearray:
-        self.buffer = bytearray(65536)
-        return self.buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(bytes(self.buffer[:nbytes]))
 
 
 def talk(peer: Peer, end: str) -> None:
@@ -68,16 +39,14 @@ def talk(peer: Peer, end: str) -> None:
         peer.sock.shutdown(socket.SHUT_WR)
 
 
-async def came(protocol: Noting, loop_name: str, woken: str, end: str) -> None:
+async def came(protocol: Any, loop_name: str, woken: str, end: str) -> None:
     """Check that everything arrives, in order, before or after the awaiting task."""
-    events = ["data"]
-    if end != "open":
-        # asyncio tells a BufferedProtocol of no end while the buffer has room.
-        events += ["lost"] if isinstance(protocol, asyncio.BufferedProtocol) else ["eof", "lost"]
-    await until(lambda: events[-1] in protocol.events and woken in protocol.events)
-    order = [each for each in protocol.events if each in ("data", woken)]
+    events = ["data"] if end == "open" else ["data", "eof", "lost"]
+    await until(lambda: events[-1] in protocol.names() and woken in protocol.names())
+    order = [each for each in protocol.names() if each in ("data", woken)]
     assert order == ([woken, "data"] if loop_name == "goloop" else ["data", woken])
-    assert [each for each in protocol.events if each not in ("made", woken)] == events
+    assert [each for each in protocol.names() if each not in ("made", woken)] == events
+    assert end == "open" or protocol.lost.result() is None
     assert protocol.data == FIRST
 
 
@@ -86,22 +55,22 @@ def ends() -> Any:
     near, far = socket.socketpair()
     near.setblocking(False)
     yield near, far
-    near.close()
-    far.close()
+    close_each(near, far)
 
 
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("kind", [Noting, NotingBuffered])
+@pytest.mark.parametrize("kind", [Recorder, BufferedRecorder])
 async def test_start_tls_returns_before_the_first_data(
     loop: Loop, loop_name: str, ends: Any, kind: Any, end: str
 ) -> None:
     near, far = ends
     protocol = kind()
+    protocol.buffer = bytearray(65536)  # of a BufferedRecorder
     plain, _ = await loop.create_connection(asyncio.Protocol, sock=near)
     talking = asyncio.ensure_future(asyncio.to_thread(talk, Peer(far, client_context()), end))
     transport = await loop.start_tls(plain, protocol, server_context(), server_side=True)
     assert transport is not None
-    protocol.events.append("upgraded")
+    protocol.calls.append(("upgraded",))
     await talking
     await came(protocol, loop_name, "upgraded", end)
     transport.abort()
@@ -112,13 +81,13 @@ async def test_create_connection_returns_before_the_first_data(
     loop: Loop, loop_name: str, ends: Any, end: str
 ) -> None:
     near, far = ends
-    protocol = Noting()
+    protocol = Recorder()
     peer = Peer(far, server_context(version=ssl.TLSVersion.TLSv1_2), server_side=True)
     talking = asyncio.ensure_future(asyncio.to_thread(talk, peer, end))
     transport, _ = await loop.create_connection(
         lambda: protocol, sock=near, ssl=client_context(), server_hostname="localhost"
     )
-    protocol.events.append("connected")
+    protocol.calls.append(("connected",))
     await talking
     await came(protocol, loop_name, "connected", end)
     transport.abort()
@@ -129,14 +98,13 @@ async def test_first_action_of_the_awaiting_task(
     loop: Loop, loop_name: str, ends: Any, how: str
 ) -> None:
     near, far = ends
-    protocol = Noting()
+    protocol = Recorder()
     plain, _ = await loop.create_connection(asyncio.Protocol, sock=near)
     talking = asyncio.ensure_future(asyncio.to_thread(talk, Peer(far, client_context()), "open"))
     transport: Any = await loop.start_tls(plain, protocol, server_context(), server_side=True)
     getattr(transport, how)()
     await talking
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await turns(5)
     if how == "abort":
         assert protocol.data == (b"" if loop_name == "goloop" else FIRST)
     elif how == "close":
@@ -148,7 +116,7 @@ async def test_first_action_of_the_awaiting_task(
         await until(lambda: protocol.data == FIRST)
         transport.abort()
     far.close()
-    await until(lambda: protocol.events[-1].startswith("lost"))
+    await protocol.lost
 
 
 @pytest.mark.parametrize("end", ["eof_received", "connection_lost"])
@@ -156,16 +124,15 @@ async def test_first_action_of_the_awaiting_task(
 async def test_eof_is_delivered_after_the_data(loop: Any, ends: Any, end: str) -> None:
     """The connection below ends before the awaiting task has run."""
     near, far = ends
-    protocol = Noting()
+    protocol = Recorder()
     plain, _ = await loop.create_connection(asyncio.Protocol, sock=near)
 
     async def upgrade() -> None:
         await loop.start_tls(plain, protocol, server_context(), server_side=True)
-        protocol.events.append("upgraded")
+        protocol.calls.append(("upgraded",))
 
     upgrading = asyncio.ensure_future(upgrade())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await turns(2)
     tls = plain.get_protocol()
     original = type(tls)._on_handshake_complete
     answers: list[Any] = []
@@ -178,9 +145,9 @@ async def test_eof_is_delivered_after_the_data(loop: Any, ends: Any, end: str) -
     talking = asyncio.ensure_future(asyncio.to_thread(talk, Peer(far, client_context()), "open"))
     await upgrading
     await talking
-    await until(lambda: "lost" in protocol.events)
+    await protocol.lost
     first = ["data", "upgraded"] if end == "connection_lost" else ["upgraded", "data"]
-    assert [each for each in protocol.events if each in first] == first
+    assert [each for each in protocol.names() if each in first] == first
     assert protocol.data == FIRST
     assert answers == [True if end == "eof_received" else None]
     plain.abort()

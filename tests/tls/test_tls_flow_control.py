@@ -55,25 +55,6 @@ async def test_writing_to_a_peer_that_does_not_read_pauses_and_loses_nothing(loo
     assert digest == [written.hexdigest()]
 
 
-@pytest.mark.goloop_only("asyncio counts what TLS holds, and not what the transport below does")
-async def test_buffer_size_includes_bytes_queued_below_tls(loop: Loop) -> None:
-    release = threading.Event()
-
-    def peer_does(peer: Peer) -> bytes:
-        assert release.wait(TIME_LIMIT)
-        return peer.read_all()
-
-    protocol, working = await with_peer(loop, "client", peer_does)
-    protocol.transport.write(bytes(16_000_000))
-    assert protocol.transport.get_write_buffer_size() > 1_000_000
-    release.set()
-    await until(lambda: protocol.transport.get_write_buffer_size() == 0)
-    protocol.transport.close()
-    assert await working == bytes(16_000_000)
-    await protocol.lost
-    assert protocol.transport.get_write_buffer_size() == 0
-
-
 @pytest.mark.parametrize("limits", [{"high": 256}, {"high": 300_000, "low": 100}, {}])
 async def test_buffer_size_agrees_with_pause_and_resume_writing(
     loop: Loop, loop_name: str, limits: dict[str, int]
@@ -374,6 +355,7 @@ async def test_the_end_of_the_stream_waits_for_a_paused_reader(loop: Loop) -> No
     await working  # the peer has closed its socket
     await turns(20)
     assert len(protocol.data) == before
+    assert not protocol.eof.done()
     assert not protocol.lost.done()
     protocol.transport.resume_reading()
     await protocol.lost

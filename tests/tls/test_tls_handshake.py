@@ -79,7 +79,7 @@ def test_a_thousand_stalled_handshakes_leak_nothing(loop: Loop, role: str) -> No
 
     async def one(address: Any) -> None:
         if role == "client":
-            with pytest.raises(ConnectionAbortedError):
+            with pytest.raises(ConnectionAbortedError, match="SSL handshake is taking longer"):
                 await loop.create_connection(
                     protocol,
                     *address,
@@ -128,11 +128,6 @@ async def test_an_untrusted_certificate_is_refused(loop: Loop, errors: Errors) -
         # asyncio sends no alert: the server, in debug mode, tells of a reset.
         await until(lambda: errors.contexts)
     errors.expect(ConnectionResetError, "Error on transport creation for incoming connection")
-
-
-async def test_a_certificate_for_another_name_is_refused(loop: Loop) -> None:
-    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-        await with_peer(loop, "client", Peer.read_all, server_hostname="elsewhere")
 
 
 @by_version
@@ -471,21 +466,6 @@ async def test_openssls_callbacks_may_change_the_transport_while_data_flows(loop
     assert {"read", "write"} <= set(seen[shaken:])
     await protocol.lost
     del protocols[:]
-
-
-async def test_garbage_instead_of_a_handshake_is_an_ssl_error(loop: Loop) -> None:
-    garbage = b"HTTP/1.1 400 Bad Request\r\n\r\n"
-    incoming = ssl.MemoryBIO()
-    incoming.write(garbage)
-    alone = client_context().wrap_bio(incoming, ssl.MemoryBIO(), server_hostname="localhost")
-    with pytest.raises(ssl.SSLError) as said:  # releases of OpenSSL differ
-        alone.do_handshake()
-    near, far = tcp_pair()
-    with far:
-        far.send(garbage)
-        with pytest.raises(ssl.SSLError) as caught:
-            await over(loop, Recorder, near, client_context(), "client")
-    assert caught.value.reason == said.value.reason is not None
 
 
 async def test_the_end_instead_of_a_handshake_is_a_connection_reset(loop: Loop) -> None:

@@ -1,18 +1,15 @@
-"""TLS while the protocol has paused reading: waiting data, and the context of its delivery.
+"""The context of data that TLS kept while its protocol had paused reading.
 
-Both are asyncio's, and uvloop's differ: docs/from-uvloop.md.
+It is asyncio's, and uvloop's differs: docs/from-uvloop.md.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import socket
-import ssl
-import threading
 from typing import Any
 
-from protocols import Recorder, close_all, turns, until
+from protocols import Made, Recorder, close_all, turns, until
 from tls_tools import client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -32,17 +29,13 @@ async def test_data_kept_while_paused_arrives_in_the_context_of_the_resumer(loop
         def data_received(self, data: bytes) -> None:
             got.put_nowait(WHERE.get())
 
-    accepted: list[Server] = []
-
-    def factory() -> Server:
-        accepted.append(Server())
-        return accepted[0]
+    accepted = Made(Server)
 
     def resume() -> None:
         WHERE.set("resumer")
         accepted[0].transport.resume_reading()
 
-    server = await loop.create_server(factory, "127.0.0.1", 0, ssl=server_context())
+    server = await loop.create_server(accepted, "127.0.0.1", 0, ssl=server_context())
     _reader, writer = await asyncio.open_connection(
         *server.sockets[0].getsockname(), ssl=client_context(), server_hostname="localhost"
     )
@@ -61,54 +54,3 @@ async def test_data_kept_while_paused_arrives_in_the_context_of_the_resumer(loop
     await close_all(writer)
     await accepted[0].lost
     await close_all(server)
-
-
-async def test_eof_waits_for_data_while_reading_is_paused(loop: Loop) -> None:
-    """The peer sends and ends; nothing of it is lost, and nothing told before resume_reading()."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    ended = threading.Event()
-
-    def serve() -> None:
-        plain, _ = listening.accept()
-        with server_context().wrap_socket(plain, server_side=True) as sock:
-            sock.send(b"hello")
-            assert sock.recv(100) == b"world"
-            sock.send(b"extra")
-            sock.shutdown(socket.SHUT_WR)
-            ended.wait(60)
-
-    class Client(Recorder):
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if data == b"hello":
-                self.transport.write(b"world")
-                self.transport.pause_reading()
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    context: ssl.SSLContext = client_context()
-    transport, protocol = await loop.create_connection(
-        Client, *listening.getsockname(), ssl=context, server_hostname="localhost"
-    )
-    await until(lambda: protocol.data)
-    below: Any = transport._ssl_protocol._transport  # type: ignore[attr-defined]
-    sock = below.get_extra_info("socket")
-    # Both, data and end, are in the kernel or in TLS by then.
-    await until(lambda: _has_ended(sock))
-    await turns(10)
-    assert protocol.names() == ["made", "data"]
-    assert not protocol.lost.done()
-    transport.resume_reading()
-    await protocol.eof
-    assert protocol.data == b"helloextra"
-    ended.set()
-    transport.abort()
-    await protocol.lost
-    thread.join()
-    listening.close()
-
-
-def _has_ended(sock: Any) -> bool:
-    """Whether the peer has half-closed the connection: TCP_INFO's state is CLOSE_WAIT."""
-    state: int = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
-    return state == 8

@@ -84,14 +84,6 @@ async def test_handshakes_with_received_last_messages_do_not_time_out(
         each.sock.close()
 
 
-async def test_a_handshake_that_lacks_a_message_times_out(loop: Loop) -> None:
-    near, far = tcp_pair()
-    with far, pytest.raises(ConnectionAbortedError, match="SSL handshake is taking longer"):
-        await loop.connect_accepted_socket(
-            Recorder, near, ssl=server_context(), ssl_handshake_timeout=0.001
-        )
-
-
 @by_version
 async def test_received_close_notify_precedes_the_shutdown_timeout(
     loop: Loop, version: ssl.TLSVersion
@@ -114,12 +106,3 @@ async def test_received_close_notify_precedes_the_shutdown_timeout(
     tls._check_shutdown_timeout()
     assert await protocol.lost is None
     await working
-
-
-async def test_a_peer_that_does_not_answer_times_out(loop: Loop) -> None:
-    protocol, working = await with_peer(
-        loop, "client", lambda peer: peer.fill() and peer.fill(), ssl_shutdown_timeout=0.001
-    )
-    protocol.transport.close()
-    assert isinstance(await protocol.lost, TimeoutError)
-    await asyncio.gather(working, return_exceptions=True)

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from protocols import Iterations, Recorder, close_all, turns, until
+from protocols import Iterations, Made, Recorder, close_all, close_each, reset, turns, until
 from tls_tools import Peer, client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -40,14 +40,9 @@ def hello(peer: Peer) -> None:
     peer.flush()
 
 
-async def listening(loop: Any, accepted: list[Recorder]) -> tuple[Any, list[Peer]]:
+async def listening(loop: Any, accepted: Made) -> tuple[Any, list[Peer]]:
     """A server, and clients that it has accepted and that have said nothing."""
-
-    def accept() -> Recorder:
-        accepted.append(Recorder())
-        return accepted[-1]
-
-    server = await loop.create_server(accept, "127.0.0.1", 0, ssl=server_context())
+    server = await loop.create_server(accepted, "127.0.0.1", 0, ssl=server_context())
     address = server.sockets[0].getsockname()
     peers = [Peer(socket.create_connection(address), client_context()) for _ in range(CLIENTS)]
     await until(lambda: len(accepted) == CLIENTS)
@@ -85,11 +80,6 @@ def connecting(loop: Loop, factory: Callable[[], Any], sock: socket.socket) -> a
     return asyncio.ensure_future(made)
 
 
-def reset(peer: Peer) -> None:
-    peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0, 0, 0, 0, 0]))
-    peer.sock.close()
-
-
 async def finish(loop: Loop, server: Any, peers: list[Peer], accepted: list[Recorder]) -> None:
     for peer in peers:
         peer.sock.close()
@@ -102,7 +92,7 @@ async def finish(loop: Loop, server: Any, peers: list[Peer], accepted: list[Reco
 async def test_each_iteration_does_one_handshake(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accepted: list[Recorder] = []
+    accepted = Made()
     server, peers = await listening(loop, accepted)
     iterations = Iterations(loop)
     done = each_step(monkeypatch, lambda _: iterations.now)
@@ -136,7 +126,7 @@ async def test_handshakes_take_turns_in_order_of_arrival(
         "run_step",
         lambda self, tls: (order.append(tls), do(self, tls)),
     )
-    accepted: list[Recorder] = []
+    accepted = Made()
     server, peers = await listening(loop, accepted)
     for peer in peers:
         hello(peer)
@@ -148,7 +138,7 @@ async def test_handshakes_take_turns_in_order_of_arrival(
 @pytest.mark.usefixtures("_turns")
 async def test_data_before_the_end_is_delivered_before_it(loop: Loop) -> None:
     """The last flight, data and the end, while the handshake waits for its turn."""
-    accepted: list[Recorder] = []
+    accepted = Made()
     server, peers = await listening(loop, accepted)
     for peer in peers:
         hello(peer)
@@ -175,12 +165,12 @@ async def test_data_before_the_end_is_delivered_before_it(loop: Loop) -> None:
 @pytest.mark.usefixtures("_turns")
 @pytest.mark.parametrize("ending", ["closed", "reset"])
 async def test_peer_lost_while_a_handshake_waits_is_an_error(loop: Loop, ending: str) -> None:
-    accepted: list[Recorder] = []
+    accepted = Made()
     server, peers = await listening(loop, accepted)
     for peer in peers:
         hello(peer)
     for peer in peers[::2]:
-        reset(peer) if ending == "reset" else peer.sock.close()
+        reset(peer.sock) if ending == "reset" else peer.sock.close()
     others = peers[1::2]
     await in_threads(loop, Peer.handshake, others)
     await until(lambda: sum(each.made.done() for each in accepted) == len(others))
@@ -250,8 +240,7 @@ async def test_accepting_takes_turns_too(loop: Loop) -> None:
     await until(lambda: len(accepted) == count)
     assert len(Counter(accepted)) > 1
     iterations.stop()
-    for client in clients:
-        client.close()
+    close_each(*clients)
     await close_all(server)
     await until(lambda: not asyncio.all_tasks() - {asyncio.current_task()})
 
@@ -315,7 +304,7 @@ async def test_single_bytes_take_no_turn_each(loop: Loop, monkeypatch: pytest.Mo
     from goloop._internal.tls.protocol import TLSProtocol
 
     steps = each_step(monkeypatch, lambda tls: tls._handshake_queue)
-    accepted: list[Recorder] = []
+    accepted = Made()
     server, peers = await listening(loop, accepted)
     peer = peers[0]
     peer.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -347,7 +336,7 @@ async def test_reading_is_limited_while_a_handshake_waits(
     from goloop._internal.tls.protocol import TLSProtocol
 
     held = Held(monkeypatch)
-    accepted: list[Recorder] = []
+    accepted = Made()
     server, peers = await listening(loop, accepted)
     peer, much = peers[0], bytes(range(256)) * 16384
     working = loop.run_in_executor(None, lambda: (peer.handshake(), peer.write(much)))
@@ -382,7 +371,7 @@ async def test_a_message_of_many_records_is_read_on_after_each_turn(
 
     monkeypatch.setattr(module, "READ_AHEAD", 256)
     held = Held(monkeypatch)
-    accepted: list[Recorder] = []
+    accepted = Made()
     server, peers = await listening(loop, accepted)
     peer = peers[0]
     with pytest.raises(ssl.SSLWantReadError):
@@ -408,7 +397,7 @@ async def test_eof_after_a_hello_waits_for_its_turn(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is answered, as asyncio does, and in a turn of its own."""
-    accepted: list[Recorder] = []
+    accepted = Made()
     server, peers = await listening(loop, accepted)
     iterations = Iterations(loop)
     done = each_step(monkeypatch, lambda _: iterations.now)
@@ -436,7 +425,7 @@ async def test_no_handshake_step_for_a_disconnected_peer(
     from goloop._internal.tls.protocol import TLSProtocol
 
     held = Held(monkeypatch)
-    accepted: list[Recorder] = []
+    accepted = Made()
     server, peers = await listening(loop, accepted)
     lost: list[Any] = []
     ended = TLSProtocol.connection_lost
@@ -449,7 +438,7 @@ async def test_no_handshake_step_for_a_disconnected_peer(
     steps: list[Any] = []
     monkeypatch.setattr(TLSProtocol, "_step_handshake", steps.append)
     for peer in peers:
-        reset(peer)
+        reset(peer.sock)
     await until(lambda: len(lost) == CLIENTS)
     held.release()
     assert steps == []
@@ -465,7 +454,7 @@ def test_an_interrupt_in_a_turn_strands_no_handshake(
     if loop_name != "asyncio":
         monkeypatch.setattr(handshakes, "MIN_TIME", 0.0)
         monkeypatch.setattr(handshakes, "SHARE", 0.0)
-    accepted: list[Recorder] = []
+    accepted = Made()
     server, peers = loop.run_until_complete(listening(loop, accepted))
     interrupted = accepted[3]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors
-from protocols import BufferedRecorder, Recorder, until
+from protocols import BufferedRecorder, Recorder, turns, until
 from tls_connections import by_version, with_peer
 from tls_tools import Peer, client_context, server_context
 
@@ -177,8 +177,7 @@ async def test_a_slow_reader_of_tls_within_tls_gets_everything(loop: Loop) -> No
         found = bytearray()
         while data := await reader.read(30_000):
             found += data
-            for _ in range(3):
-                await asyncio.sleep(0)
+            await turns(3)
         assert found == MUCH
 
 

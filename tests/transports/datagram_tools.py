@@ -1,12 +1,13 @@
-"""Tools of the datagram tests: endpoints, and a protocol that records every call."""
+"""Tools of the datagram tests: endpoints and their sockets."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from protocols import DatagramRecorder
 
 Loop = asyncio.AbstractEventLoop
 
@@ -14,51 +15,14 @@ Loop = asyncio.AbstractEventLoop
 LONGEST = 65507
 
 
-class Recorder(asyncio.DatagramProtocol):
-    """Records every call; calls the function `on_datagram`, if set, with each datagram."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-        self.got: list[tuple[bytes, Any]] = []
-        self.errors: list[Exception] = []
-        self.transport: Any = None
-        self.on_datagram: Callable[[bytes, Any], object] = lambda data, addr: None
-        self.lost = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-        self.calls.append("made")
-
-    def datagram_received(self, data: bytes, addr: Any) -> None:
-        assert type(data) is bytes
-        self.calls.append("datagram")
-        self.got.append((data, addr))
-        self.on_datagram(data, addr)
-
-    def error_received(self, exc: Exception) -> None:
-        self.calls.append("error")
-        self.errors.append(exc)
-
-    def pause_writing(self) -> None:
-        self.calls.append("pause")
-
-    def resume_writing(self) -> None:
-        self.calls.append("resume")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.calls.append("lost")
-        self.lost.set_result(exc)
-
-    def data(self) -> list[bytes]:
-        return [data for data, _ in self.got]
-
-
-async def endpoint(loop: Loop, *args: Any, **kwargs: Any) -> tuple[Any, Recorder]:
-    transport, protocol = await loop.create_datagram_endpoint(Recorder, *args, **kwargs)
+async def endpoint(loop: Loop, *args: Any, **kwargs: Any) -> tuple[Any, DatagramRecorder]:
+    transport, protocol = await loop.create_datagram_endpoint(DatagramRecorder, *args, **kwargs)
     return transport, protocol
 
 
-async def pair_of(loop: Loop, host: str = "127.0.0.1") -> tuple[Any, Recorder, Any, Recorder]:
+async def pair_of(
+    loop: Loop, host: str = "127.0.0.1"
+) -> tuple[Any, DatagramRecorder, Any, DatagramRecorder]:
     """A bound endpoint and one that is connected to it."""
     serving, server = await endpoint(loop, local_addr=(host, 0))
     address = serving.get_extra_info("sockname")[:2]
@@ -83,7 +47,7 @@ def unix_datagrams(path: Path | str | None = None) -> socket.socket:
     return made
 
 
-async def flood(server: Recorder, count: int) -> socket.socket:
+async def flood(server: DatagramRecorder, count: int) -> socket.socket:
     """Sends numbers that all are there before the loop polls next."""
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sender.connect(server.transport.get_extra_info("sockname"))

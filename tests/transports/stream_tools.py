@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from conftest import tcp_pair
 from protocols import Recorder
 
 Loop = asyncio.AbstractEventLoop
@@ -18,14 +19,19 @@ async def attach(loop: Loop, sock: socket.socket, protocol: Any) -> Any:
     return made
 
 
-def attached(loop: Loop, sock: socket.socket) -> Recorder:
-    """Attach a socket to a loop that does not run, with a Recorder."""
+def attached(loop: Loop, sock: socket.socket, factory: Callable[[], Any] = Recorder) -> Any:
+    """Attach a socket to a loop that does not run; returns the protocol."""
 
-    async def run() -> Recorder:
-        recorder: Recorder = await attach(loop, sock, Recorder())
-        return recorder
+    async def run() -> Any:
+        return await attach(loop, sock, factory())
 
     return loop.run_until_complete(run())
+
+
+async def open_pair(loop: Loop, factory: Callable[[], Any] = Recorder) -> tuple[Any, socket.socket]:
+    """A protocol on a connection, and the raw peer."""
+    near, far = tcp_pair()
+    return await attach(loop, near, factory()), far
 
 
 def received(sock: socket.socket) -> bytes:

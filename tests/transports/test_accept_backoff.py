@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, open_fds
-from protocols import Made, Recorder, close_all, hang_up, until
+from protocols import Made, Recorder, close_all, close_each, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -91,8 +91,7 @@ async def test_a_server_out_of_descriptors_reports_it_and_recovers(
         scheduled: list[asyncio.TimerHandle] = loop._scheduled  # type: ignore[attr-defined]
         await until(lambda: not any("_start_serving" in repr(timer) for timer in scheduled))
     errors.contexts.clear()
-    for client in clients:
-        client.close()
+    close_each(*clients)
     for protocol in made:
         await protocol.lost
     await close_all(server)
@@ -146,10 +145,8 @@ async def test_a_transport_that_closes_makes_room_at_once(
     assert 1 <= len(errors.contexts) <= 1 + rounds / 2
     errors.contexts.clear()
     for protocol in made:
-        protocol.transport.abort()
-        await protocol.lost
-    for client in clients:
-        client.close()
+        await hang_up(protocol)
+    close_each(*clients)
     if thread is not None:
         thread.close()
     await close_all(server)
@@ -203,6 +200,5 @@ async def test_other_connections_continue_during_backoff(loop: Loop, errors: Err
     errors.contexts.clear()
     near.transport.abort()
     for protocol in [near, *made]:
-        protocol.transport.abort()
-        await protocol.lost
+        await hang_up(protocol)
     await server.wait_closed()

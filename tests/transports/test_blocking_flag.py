@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from protocols import BufferedRecorder, Recorder, turns, until
+from protocols import BufferedRecorder, Recorder, hang_up, turns, until
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -40,20 +40,18 @@ async def test_a_write_does_not_wait(loop: Loop, pair: Pair, write: str) -> None
     got = 0
     while got < MUCH:
         got += len(await loop.sock_recv(far, 1 << 18))
-    transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
 
 
 @pytest.mark.parametrize("factory", [Recorder, BufferedRecorder])
 async def test_a_receive_does_not_wait(loop: Loop, pair: Pair, factory: Any) -> None:
     """Also after much data, when receiving is tried before the poller has told of more."""
     near, far = pair
-    transport, protocol = await loop.create_connection(factory, sock=near)
+    _, protocol = await loop.create_connection(factory, sock=near)
     os.set_blocking(near.fileno(), True)
     for size in (100, 200_000, 200_000, 100):
         before = len(protocol.data)
         await loop.sock_sendall(far, bytes(size))
         await until(lambda: len(protocol.data) == before + size)  # noqa: B023
         await turns(5)
-    transport.abort()
-    await protocol.lost
+    await hang_up(protocol)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, close_all, until
+from protocols import Recorder, close_all, close_each, until
 from tls_tools import client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -156,5 +156,4 @@ async def test_exception_of_a_get_buffer_property_leaves_the_constructor(loop: L
     factory: Any = Odd
     with pytest.raises(ZeroDivisionError):
         await loop.create_connection(factory, sock=near)
-    near.close()
-    far.close()
+    close_each(near, far)

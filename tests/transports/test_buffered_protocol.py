@@ -6,20 +6,15 @@ import asyncio
 import functools
 import os
 import socket
-import struct
 from typing import Any
 
 import pytest
-from conftest import Errors, tcp_pair
-from protocols import BufferedRecorder, Recorder, close_all, hang_up, until
+from conftest import Errors
+from protocols import BufferedEcho, BufferedRecorder, Recorder, close_all, hang_up, turns, until
+from stream_tools import open_pair
+from test_reading_much import much
 
 Loop = asyncio.AbstractEventLoop
-
-
-async def open_pair(loop: Loop, factory: Any) -> tuple[Any, socket.socket]:
-    near, far = tcp_pair()
-    _, protocol = await loop.create_connection(factory, sock=near)
-    return protocol, far
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 4096, 1 << 20])
@@ -67,45 +62,7 @@ async def test_a_memoryview_serves_as_buffer(loop: Loop) -> None:
 
 
 # After much at once goloop receives straight into the buffer.
-MUCH = 1 << 20
 by_much = pytest.mark.parametrize("after_much", [False, True])
-
-
-async def much(loop: Loop, protocol: BufferedRecorder, far: socket.socket) -> None:
-    """Has the protocol receive so much that it goes on so."""
-    protocol.buffer = bytearray(MUCH)
-    for _ in range(3):
-        before = len(protocol.data)
-        payload = os.urandom(MUCH)
-        await loop.sock_sendall(far, payload)
-        await until(lambda before=before: len(protocol.data) == before + MUCH)
-        assert protocol.data[before:] == payload
-    protocol.data.clear()
-
-
-@pytest.mark.parametrize(
-    ("buffer", "kind"),
-    [
-        (bytearray(), RuntimeError),
-        (None, TypeError),
-        (b"read-only", (TypeError, BufferError, ValueError)),
-        ("text", TypeError),
-    ],
-)
-async def test_impossible_buffers_are_fatal(
-    loop: Loop, errors: Errors, buffer: Any, kind: Any
-) -> None:
-    class Broken(BufferedRecorder):
-        def get_buffer(self, sizehint: int) -> Any:
-            return buffer
-
-    protocol, far = await open_pair(loop, Broken)
-    far.send(b"x")
-    assert isinstance(await protocol.lost, kind)
-    context = errors.expect(kind, "Fatal ")
-    assert context["protocol"] is protocol
-    assert context["transport"] is protocol.transport
-    far.close()
 
 
 @pytest.mark.parametrize("method", ["get_buffer", "buffer_updated", "eof_received"])
@@ -129,8 +86,7 @@ async def test_failing_callbacks_are_fatal(
     far.close()
 
 
-@by_much
-async def test_pausing_in_buffer_updated_holds_the_rest_back(loop: Loop, after_much: bool) -> None:
+async def test_pausing_in_buffer_updated_after_much_holds_the_rest_back(loop: Loop) -> None:
     class Pausing(BufferedRecorder):
         pausing = False
 
@@ -140,14 +96,12 @@ async def test_pausing_in_buffer_updated_holds_the_rest_back(loop: Loop, after_m
                 self.transport.pause_reading()
 
     protocol, far = await open_pair(loop, Pausing)
-    if after_much:
-        await much(loop, protocol, far)
+    await much(loop, protocol, far)
     protocol.pausing = True
     protocol.buffer = bytearray(4)
     far.send(b"abcdefgh")
     await until(lambda: protocol.data)
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns(10)
     assert protocol.data == b"abcd"
     protocol.transport.resume_reading()
     await until(lambda: protocol.data == b"abcdefgh")
@@ -191,51 +145,12 @@ async def test_a_buffer_that_is_shrunk_while_we_read_is_refused_by_python(loop: 
 
 
 async def test_a_server_of_buffered_protocols_echoes(loop: Loop) -> None:
-    class Echo(BufferedRecorder):
-        def buffer_updated(self, nbytes: int) -> None:
-            self.transport.write(self.buffer[:nbytes])
-
-    server = await loop.create_server(lambda: Echo(100), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: BufferedEcho(100), "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     payload = os.urandom(300_000)
     writer.write(payload)
     assert await reader.readexactly(len(payload)) == payload
     await close_all(writer, server)
-
-
-# ---- after much at once ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("last", [b"", b"last"])
-async def test_eof_after_much_data_is_delivered_once(loop: Loop, last: bytes) -> None:
-    class KeepingOpen(BufferedRecorder):
-        def eof_received(self) -> bool:
-            super().eof_received()
-            return True
-
-    protocol, far = await open_pair(loop, KeepingOpen)
-    await much(loop, protocol, far)
-    if last:
-        far.send(last)
-    far.shutdown(socket.SHUT_WR)
-    await protocol.eof
-    assert protocol.data == last
-    for _ in range(10):
-        await asyncio.sleep(0)  # eof_received a second time would fail
-    protocol.transport.write(b"answer")
-    assert await loop.sock_recv(far, 100) == b"answer"
-    protocol.transport.close()
-    assert await protocol.lost is None
-    far.close()
-
-
-async def test_reset_after_much_data_is_reported(loop: Loop) -> None:
-    protocol, far = await open_pair(loop, BufferedRecorder)
-    await much(loop, protocol, far)
-    far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    far.close()
-    assert isinstance(await protocol.lost, ConnectionResetError)
-    assert not protocol.eof.done()
 
 
 def holds(got: bytearray, payload: bytes) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Made, Recorder, close_all, turns, until
+from protocols import Made, Recorder, close_all, close_each, hang_up, turns, until
 from receiving import on_both_loops, receivers
 
 Loop = asyncio.AbstractEventLoop
@@ -51,9 +51,8 @@ async def at_every_await(
 
 
 async def close_connection(result: Any) -> None:
-    transport, protocol = result
-    transport.abort()
-    await protocol.lost
+    _, protocol = result
+    await hang_up(protocol)
 
 
 # If the race of addresses is cancelled just when one has won, asyncio drops the winner's
@@ -115,12 +114,16 @@ async def test_cancelled_create_connection_to_several_addresses_leaks_nothing(
         )
 
 
-async def test_cancelled_create_connection_by_socket_leaks_nothing(loop: Loop) -> None:
+@pytest.mark.parametrize("accepted", [False, True])
+async def test_cancelled_connection_by_socket_leaks_nothing(loop: Any, accepted: bool) -> None:
     for count in range(10):
         near, far = tcp_pair()
-        was_cancelled, result = await cancelled_after(
-            count, loop.create_connection(Recorder, sock=near)
+        making = (
+            loop.connect_accepted_socket(Recorder, near)
+            if accepted
+            else loop.create_connection(Recorder, sock=near)
         )
+        was_cancelled, result = await cancelled_after(count, making)
         if was_cancelled:
             near.close()
         else:
@@ -138,26 +141,11 @@ async def test_cancelled_open_connection_leaks_nothing(loop: Loop) -> None:
     address = server.sockets[0].getsockname()
 
     async def close(result: Any) -> None:
-        result[1].close()
-        await result[1].wait_closed()
+        await close_all(result[1])
 
     await at_every_await(lambda: asyncio.open_connection(*address), close)
     await close_all(server)
     await until(lambda: len(asyncio.all_tasks()) == 1)
-
-
-async def test_cancelled_connect_accepted_socket_leaks_nothing(loop: Loop) -> None:
-    for count in range(10):
-        near, far = tcp_pair()
-        was_cancelled, result = await cancelled_after(
-            count, loop.connect_accepted_socket(Recorder, near)
-        )
-        if was_cancelled:
-            near.close()
-        else:
-            await close_connection(result)
-        far.close()
-        await turns(3)
 
 
 @leaves_a_socket_to_gc
@@ -186,8 +174,7 @@ async def test_cancelled_receive_loses_no_data(loop: Loop, name: str) -> None:
         message = b"message %d" % count
         second.send(message)
         assert await loop.sock_recv(first, 100) == message
-    first.close()
-    second.close()
+    close_each(first, second)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -207,8 +194,7 @@ async def test_data_that_meets_a_cancellation_is_not_lost(loop: Loop, name: str)
                 # No call can have received it before the cancellation.
                 assert await loop.sock_recv(first, 100) == b"data"
         assert loop.remove_reader(first) is False
-        first.close()
-        second.close()
+        close_each(first, second)
 
 
 async def test_a_cancelled_send_leaves_no_watch(loop: Loop) -> None:
@@ -227,8 +213,7 @@ async def test_a_cancelled_send_leaves_no_watch(loop: Loop) -> None:
         received += await loop.sock_recv(second, 1 << 20)
     await sender
     assert received.startswith(payload[:1000])
-    first.close()
-    second.close()
+    close_each(first, second)
 
 
 async def test_a_cancelled_sendto_leaves_no_watch(loop: Loop) -> None:
@@ -257,8 +242,7 @@ async def test_a_cancelled_connect_leaves_no_watch(loop: Loop) -> None:
                 )
                 assert was_cancelled
                 assert loop.remove_writer(sock) is False
-        for filler in fillers:
-            filler.close()
+        close_each(*fillers)
 
 
 async def test_a_cancelled_accept_takes_no_connection(loop: Loop, listener: socket.socket) -> None:
@@ -287,8 +271,7 @@ async def test_a_socket_closed_right_after_cancelling_disturbs_no_other(loop: Lo
         peer.send(b"for the stranger")
         await turns(5)
         assert await loop.sock_recv(stranger, 100) == b"for the stranger"
-        for sock in (second, stranger, peer):
-            sock.close()
+        close_each(second, stranger, peer)
 
 
 async def test_waiting_for_a_server_to_close_can_be_cancelled(loop: Loop) -> None:
@@ -306,5 +289,4 @@ async def test_a_timeout_is_a_cancellation(loop: Loop) -> None:
             await loop.sock_recv(first, 10)
     second.send(b"later")
     assert await asyncio.wait_for(loop.sock_recv(first, 10), 10) == b"later"
-    first.close()
-    second.close()
+    close_each(first, second)

@@ -62,21 +62,6 @@ async def test_a_server_knows_its_connections(loop: Loop, loop_name: str) -> Non
         assert len(server._clients) == 0
 
 
-@pytest.mark.parametrize("how", ["close_clients", "abort_clients"])
-async def test_close_clients_closes_the_connections(loop: Loop, how: str) -> None:
-    async with serving(loop) as (server, accepted):
-        near = await connect(loop, server, 3)
-        server.close()
-        waiting = asyncio.ensure_future(server.wait_closed())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        getattr(server, how)()
-        await waiting
-        for each in accepted:
-            assert await each.lost is None
-        await hang_up(*near)
-
-
 class Stub:
     pass
 

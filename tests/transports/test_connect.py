@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, hang_up, until
+from protocols import Recorder, close_each, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -53,26 +53,16 @@ class Resolved:
         ]
 
 
-async def test_create_connection_connects_to_an_address(
-    loop: Loop, listener: socket.socket
+@pytest.mark.parametrize("host", ["127.0.0.1", b"127.0.0.1", "localhost"])
+@pytest.mark.parametrize("kind", [int, str])
+async def test_create_connection_connects_to_an_address_or_a_name(
+    loop: Loop, listener: socket.socket, host: Any, kind: type
 ) -> None:
-    transport, protocol = await loop.create_connection(Recorder, *listener.getsockname())
+    port = kind(listener.getsockname()[1])
+    transport, protocol = await loop.create_connection(Recorder, host, port)
     assert isinstance(protocol, Recorder)
     assert protocol.names() == ["made"]
     assert transport.get_extra_info("peername") == listener.getsockname()
-    await hang_up(protocol)
-
-
-async def test_create_connection_connects_to_a_name(loop: Loop, listener: socket.socket) -> None:
-    port = listener.getsockname()[1]
-    for host in ("localhost", b"127.0.0.1"):
-        _, protocol = await loop.create_connection(Recorder, host, port)  # type: ignore[arg-type]
-        await hang_up(protocol)
-
-
-async def test_create_connection_takes_a_port_as_text(loop: Loop, listener: socket.socket) -> None:
-    port = str(listener.getsockname()[1])
-    _, protocol = await loop.create_connection(Recorder, "127.0.0.1", port)  # type: ignore[arg-type]
     await hang_up(protocol)
 
 
@@ -164,8 +154,7 @@ async def test_happy_eyeballs_uses_the_answering_address(
         )
         assert protocol.transport.get_extra_info("peername") == listener.getsockname()
         await hang_up(protocol)
-        for filler in fillers:
-            filler.close()
+        close_each(*fillers)
 
 
 @pytest.mark.parametrize("extra", [{}, {"happy_eyeballs_delay": 0.01}])
@@ -207,22 +196,6 @@ async def test_interleave_mixes_the_families(
     assert tried == expected
 
 
-async def test_local_addr_is_bound(
-    loop: Loop, listener: socket.socket, refused_port: RefusedPort
-) -> None:
-    # Bound to another address, so that no other socket has the port by chance.
-    local = ("127.0.0.2", refused_port())
-    _, protocol = await loop.create_connection(Recorder, *listener.getsockname(), local_addr=local)
-    assert protocol.transport.get_extra_info("sockname") == local
-    await hang_up(protocol)
-
-
-async def test_a_local_addr_in_use_is_an_error(loop: Loop, listener: socket.socket) -> None:
-    taken = listener.getsockname()
-    with pytest.raises(OSError, match="error while attempting to bind on address"):
-        await loop.create_connection(Recorder, *taken, local_addr=taken)
-
-
 async def test_create_connection_takes_over_a_socket(loop: Loop) -> None:
     near, far = tcp_pair()
     near.setblocking(True)
@@ -232,30 +205,6 @@ async def test_create_connection_takes_over_a_socket(loop: Loop) -> None:
     assert transport.get_extra_info("socket").fileno() == near.fileno()
     await hang_up(protocol, far=far)
     assert near.fileno() == -1
-
-
-async def test_create_connection_takes_over_a_unix_socket(loop: Loop) -> None:
-    near, far = socket.socketpair()
-    _, protocol = await loop.create_connection(Recorder, sock=near)
-    far.send(b"x")
-    await until(lambda: protocol.data == b"x")
-    await hang_up(protocol, far=far)
-
-
-async def test_connect_accepted_socket_makes_a_transport_of_it(
-    loop: Loop, listener: socket.socket
-) -> None:
-    client = socket.create_connection(listener.getsockname())
-    served, _ = listener.accept()
-    transport, protocol = await loop.connect_accepted_socket(Recorder, served)
-    assert protocol.names() == ["made"]
-    client.send(b"x")
-    await until(lambda: protocol.data == b"x")
-    transport.write(b"y")
-    client.setblocking(False)
-    assert await loop.sock_recv(client, 1) == b"y"
-    client.close()
-    await protocol.lost
 
 
 async def test_many_connections_at_once_are_all_made(loop: Loop) -> None:

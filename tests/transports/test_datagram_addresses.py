@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from datagram_tools import close, endpoint, unix_datagrams
-from protocols import until
+from protocols import hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -48,34 +48,26 @@ async def test_a_socketpair_that_is_full_is_waited_for(loop: Loop) -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "name.invalid", b"localhost"])
 @pytest.mark.goloop_only("asyncio looks it up")
-async def test_a_host_name_is_refused(
-    loop: Loop, host: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_host_name_is_refused(loop: Loop, udp: socket.socket, host: Any) -> None:
     """asyncio looks it up, and the loop stands still meanwhile."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as far:
-        far.bind(("127.0.0.1", 0))
-        far.setblocking(False)
-        transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
-        with pytest.raises(
-            ValueError, match=r"sendto\(\) does not resolve names.*loop\.getaddrinfo"
-        ):
-            transport.sendto(b"refused", (host, far.getsockname()[1]))
-        transport.sendto(b"sent", far.getsockname())
-        await until(lambda: not transport.get_write_buffer_size())
-        assert far.recv(100) == b"sent"
-        assert not protocol.errors
-        await close(transport)
+    transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
+    with pytest.raises(ValueError, match=r"sendto\(\) does not resolve names.*loop\.getaddrinfo"):
+        transport.sendto(b"refused", (host, udp.getsockname()[1]))
+    transport.sendto(b"sent", udp.getsockname())
+    await until(lambda: not transport.get_write_buffer_size())
+    assert udp.recv(100) == b"sent"
+    assert not protocol.errors
+    await close(transport)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", b"127.0.0.1", ""])
-async def test_other_forms_of_an_address_are_sent_to(loop: Loop, host: Any) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as far:
-        far.bind(("127.0.0.1", 0))
-        far.settimeout(10)
-        transport, _ = await endpoint(loop, local_addr=("127.0.0.1", 0))
-        transport.sendto(b"sent", (host, far.getsockname()[1]))
-        assert await loop.run_in_executor(None, far.recv, 100) == b"sent"
-        await close(transport)
+async def test_other_forms_of_an_address_are_sent_to(
+    loop: Loop, udp: socket.socket, host: Any
+) -> None:
+    transport, _ = await endpoint(loop, local_addr=("127.0.0.1", 0))
+    transport.sendto(b"sent", (host, udp.getsockname()[1]))
+    assert await loop.run_in_executor(None, udp.recv, 100) == b"sent"
+    await close(transport)
 
 
 @pytest.mark.parametrize("address", [("::1", 9), (1, 9), ("127.0.0.1",), (), "127.0.0.1", 5])
@@ -95,8 +87,7 @@ async def test_invalid_address_is_refused_by_the_socket(
         await until(protocol.lost.done)
         assert isinstance(protocol.lost.result(), (TypeError, OverflowError))
         errors.expect(type(protocol.lost.result()), "Fatal write error on datagram transport")
-    transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
 
 
 @pytest.mark.goloop_only("goloop's own check")
@@ -165,18 +156,17 @@ async def test_false_address_counts_as_no_address(
 
 
 @pytest.mark.parametrize("nothing", [None, "", ()])
-async def test_a_connected_socket_needs_no_remote_address(loop: Loop, nothing: object) -> None:
-    far, near = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
-    far.bind(("127.0.0.1", 0))
-    far.settimeout(60)
-    near.connect(far.getsockname())
+async def test_a_connected_socket_needs_no_remote_address(
+    loop: Loop, udp: socket.socket, nothing: object
+) -> None:
+    near = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    near.connect(udp.getsockname())
     transport: Any
     transport, _ = await endpoint(loop, sock=near)
     transport._address = nothing
     transport.sendto(b"without")
-    assert far.recv(100) == b"without"
+    assert udp.recv(100) == b"without"
     await close(transport)
-    far.close()
 
 
 @pytest.mark.goloop_only("asyncio's calls sendto(data, None), and ends with TypeError")
@@ -195,10 +185,9 @@ async def test_sendto_with_the_empty_address_of_a_socketpair(loop: Loop, nothing
     far.close()
 
 
-async def test_the_truth_of_a_remote_address_may_do_anything(loop: Loop) -> None:
-    far = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    far.bind(("127.0.0.1", 0))
-    far.settimeout(60)
+async def test_the_truth_of_a_remote_address_may_do_anything(
+    loop: Loop, udp: socket.socket
+) -> None:
     transport: Any
     transport, _ = await endpoint(loop, local_addr=("127.0.0.1", 0))
 
@@ -209,21 +198,19 @@ async def test_the_truth_of_a_remote_address_may_do_anything(loop: Loop) -> None
 
     transport._address = Odd()
     with pytest.raises(ZeroDivisionError):
-        transport.sendto(b"refused", far.getsockname())
+        transport.sendto(b"refused", udp.getsockname())
     assert transport._address is None
-    transport.sendto(b"sent", far.getsockname())
-    assert far.recv(100) == b"sent"
+    transport.sendto(b"sent", udp.getsockname())
+    assert udp.recv(100) == b"sent"
     await close(transport)
-    far.close()
 
 
-async def test_a_comparison_may_take_the_remote_address_away(loop: Loop) -> None:
+async def test_a_comparison_may_take_the_remote_address_away(
+    loop: Loop, udp: socket.socket
+) -> None:
     """The compared address is then used to send."""
-    far = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    far.bind(("127.0.0.1", 0))
-    far.settimeout(60)
     transport: Any
-    transport, _ = await endpoint(loop, remote_addr=far.getsockname())
+    transport, _ = await endpoint(loop, remote_addr=udp.getsockname())
 
     class Takes(tuple[Any, ...]):
         def __eq__(self, other: object) -> bool:
@@ -236,7 +223,6 @@ async def test_a_comparison_may_take_the_remote_address_away(loop: Loop) -> None
 
         __hash__ = None  # type: ignore[assignment]
 
-    transport.sendto(b"compared", Takes(far.getsockname()))
-    assert far.recv(100) == b"compared"
+    transport.sendto(b"compared", Takes(udp.getsockname()))
+    assert udp.recv(100) == b"compared"
     await close(transport)
-    far.close()

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from conftest import Errors
-from datagram_tools import LONGEST, Recorder, close, endpoint, pair_of
-from protocols import turns, until
+from datagram_tools import LONGEST, close, endpoint
+from protocols import DatagramRecorder, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -67,24 +67,6 @@ async def test_datagram_to_a_missing_path_calls_error_received(loop: Loop, tmp_p
     await close(transport)
 
 
-async def test_exception_of_datagram_received_is_reported_and_delivery_continues(
-    loop: Loop, errors: Errors
-) -> None:
-    serving, server, asking, _ = await pair_of(loop)
-
-    def fail(data: bytes, addr: Any) -> None:
-        if data == b"bad":
-            raise ZeroDivisionError
-
-    server.on_datagram = fail
-    for data in (b"good", b"bad", b"bad", b"good"):
-        asking.sendto(data)
-    await until(lambda: len(server.got) == 4)
-    for _ in range(2):
-        errors.expect(ZeroDivisionError, "Exception in callback")
-    await close(serving, asking)
-
-
 async def test_an_exception_of_error_received_is_reported(loop: Loop, errors: Errors) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
         gone.bind(("127.0.0.1", 0))
@@ -105,7 +87,7 @@ async def test_an_exception_of_error_received_is_reported(loop: Loop, errors: Er
 async def test_exceptions_of_connection_made_and_connection_lost_are_reported(
     loop: Loop, errors: Errors
 ) -> None:
-    class Failing(Recorder):
+    class Failing(DatagramRecorder):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             raise ZeroDivisionError
@@ -124,23 +106,3 @@ async def test_exceptions_of_connection_made_and_connection_lost_are_reported(
     await turns()
     errors.expect(ValueError)
     assert transport.get_extra_info("socket").fileno() == -1
-
-
-def test_keyboard_interrupt_leaves_and_loses_nothing(loop: Loop) -> None:
-    def interrupt(data: bytes, addr: Any) -> None:
-        if data == b"1":
-            raise KeyboardInterrupt
-
-    async def prepare() -> tuple[Any, ...]:
-        everything = await pair_of(loop)
-        everything[1].on_datagram = interrupt
-        return everything
-
-    serving, server, asking, _ = loop.run_until_complete(prepare())
-    for number in range(4):
-        asking.sendto(b"%d" % number)
-    with pytest.raises(KeyboardInterrupt):
-        loop.run_forever()
-    assert server.data() == [b"0", b"1"]
-    loop.run_until_complete(until(lambda: len(server.got) == 4))
-    loop.run_until_complete(close(serving, asking))

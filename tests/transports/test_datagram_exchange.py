@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from conftest import Errors
 from datagram_tools import LONGEST, close, endpoint, pair_of, unix_datagrams
-from protocols import until
+from protocols import close_each, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -133,8 +133,7 @@ async def test_two_endpoints_share_a_port_by_reuse_port(loop: Loop) -> None:
     await until(lambda: len(one.got) + len(two.got) == 50)
     assert one.got
     assert two.got
-    for sender in senders:
-        sender.close()
+    close_each(*senders)
     await close(first, second)
 
 
@@ -169,8 +168,7 @@ async def test_each_of_many_peers_keeps_its_address(loop: Loop) -> None:
         for number, peer in enumerate(peers):
             assert peer.recv(10) == b"%d" % number
             assert protocol.got[300 * (count - 1) + number][1] == peer.getsockname()
-    for peer in peers:
-        peer.close()
+    close_each(*peers)
     await close(transport)
 
 
@@ -240,14 +238,6 @@ async def test_sendto_takes_every_kind_of_bytes(loop: Loop, udp: socket.socket) 
     for data in (b"0123", bytearray(b"0123"), memoryview(b"x0123")[1:], memoryview(numbers)):
         transport.sendto(data)
         assert udp.recv(10) == bytes(data)
-    for wrong in ("text", None, 5, [b"x"]):
-        with pytest.raises(TypeError, match="data argument must be a bytes-like object, not '"):
-            transport.sendto(wrong)
-    for arguments in ((), (b"x", None, 3)):
-        with pytest.raises(TypeError):
-            transport.sendto(*arguments)
-    with pytest.raises(TypeError):
-        transport.sendto(b"x", nonsense=1)
     transport.sendto(data=b"named", addr=None)
     transport.sendto(b"half", addr=udp.getsockname())
     assert [udp.recv(10), udp.recv(10)] == [b"named", b"half"]
@@ -350,6 +340,5 @@ async def test_each_datagram_goes_to_its_own_address(loop: Loop) -> None:
             transport.sendto(b"x", address)
             transport.sendto(b"y", ("127.0.0.1", address[1]))
             assert [receiver.recv(5), receiver.recv(5)] == [b"x", b"y"]
-    for receiver in receivers:
-        receiver.close()
+    close_each(*receivers)
     await close(transport)

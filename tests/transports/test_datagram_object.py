@@ -18,8 +18,8 @@ from typing import Any
 import ended
 import pytest
 from conftest import LoopFactory
-from datagram_tools import Recorder, close, endpoint, flood, numbers, pair_of
-from protocols import turns, until
+from datagram_tools import close, endpoint, flood, numbers, pair_of
+from protocols import DatagramRecorder, close_each, hang_up, turns, until
 
 SCENARIOS = Path(__file__).with_name("datagram_object_scenarios.py")
 
@@ -68,10 +68,8 @@ async def test_sending_after_the_end_without_a_remote_address_is_warned_of(
 async def test_closing_twice_ends_once(loop: Loop) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
     assert not transport.is_closing()
-    transport.close()
-    transport.close()
-    transport.abort()
-    await protocol.lost
+    close_each(transport, transport)
+    await hang_up(protocol)
     transport.close()
     transport.abort()
     await turns()
@@ -81,7 +79,7 @@ async def test_closing_twice_ends_once(loop: Loop) -> None:
 
 
 async def test_closing_in_connection_made_ends_the_endpoint(loop: Loop) -> None:
-    class Short(Recorder):
+    class Short(DatagramRecorder):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             transport.close()
@@ -93,7 +91,7 @@ async def test_closing_in_connection_made_ends_the_endpoint(loop: Loop) -> None:
 
 
 async def test_connection_made_may_pause_and_send(loop: Loop, udp: socket.socket) -> None:
-    class Early(Recorder):
+    class Early(DatagramRecorder):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             transport.pause_reading()
@@ -129,7 +127,7 @@ async def test_the_number_is_taken_while_open(loop_name: str, loop: Loop) -> Non
         await loop.sock_recv(raw, 10)
     if loop_name == "goloop" or sys.version_info >= (3, 12):
         with pytest.raises(RuntimeError, match="is used by transport"):
-            await loop.create_datagram_endpoint(Recorder, sock=raw)
+            await loop.create_datagram_endpoint(DatagramRecorder, sock=raw)
     await close(transport)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as next_one:
         loop.add_reader(next_one, print)
@@ -316,7 +314,7 @@ def test_the_native_type_refuses_wrong_arguments_and_a_second_construction(
     loop.run_until_complete(turns())
 
     async def use() -> None:
-        protocol = Recorder()
+        protocol = DatagramRecorder()
         waiter = loop.create_future()
         transport = Other(loop, udp.dup(), protocol, None, waiter, {"peername": None, "a": 1})
         with pytest.raises(RuntimeError, match="already has a socket"):
@@ -332,7 +330,7 @@ async def test_callbacks_run_in_the_context_of_the_creation(loop: Loop) -> None:
     where: contextvars.ContextVar[str] = contextvars.ContextVar("where", default="nowhere")
     seen: list[str] = []
 
-    class Looking(Recorder):
+    class Looking(DatagramRecorder):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             seen.append(where.get())
@@ -357,8 +355,7 @@ async def test_callbacks_run_in_the_context_of_the_creation(loop: Loop) -> None:
     sender = await flood(protocol, 2)
     await until(lambda: len(protocol.got) == 2)
     transport.sendto(b"x" * 70_000, sender.getsockname())  # in the caller's
-    sender.close()
-    transport.close()
+    close_each(sender, transport)
     await protocol.lost
     assert seen[:3] == ["inside"] * 3
     assert seen[3] == "nowhere"

@@ -1,21 +1,25 @@
-"""Callbacks that take long: the datagrams of a socket in an iteration, and those that wait.
+"""Many datagrams at once: shares of an iteration, and callbacks that end, pause, replace or raise.
 
-No test here asks how long anything took.  A callback goes on until it has surely had its share:
-for as long as has passed since the poll that brought its datagram, and a millisecond more.
+Where a callback takes long the rest of the datagrams waits for later iterations. No test here asks
+how long anything took. A callback goes on until it has surely had its share: for as long as has
+passed since the poll that brought its datagram, and a millisecond more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from conftest import Errors
-from datagram_tools import Recorder, close, endpoint, flood, numbers
-from protocols import until
+from datagram_tools import close, endpoint, flood, numbers
+from protocols import DatagramRecorder, close_each, turns, until
 
 Loop = asyncio.AbstractEventLoop
+Pace = Callable[[], None]
 
 LEAST = 1_000_000  # ns; SHARE_MIN in pybridge/core/datagrams/datagram.h
 
@@ -43,6 +47,31 @@ class Iterations:
 
     def stop(self) -> None:
         self.handle.cancel()
+
+
+@pytest.fixture(params=["quick", "slow"])
+def pace(loop: Loop, request: pytest.FixtureRequest) -> Iterator[Pace]:
+    """A function that a callback calls: in half of the tests it uses up the socket's share."""
+    if request.param == "quick":
+        yield lambda: None
+        return
+    iterations = Iterations(loop)
+    yield iterations.use_up
+    iterations.stop()
+
+
+async def test_flood_does_not_starve_other_transports(loop: Loop) -> None:
+    transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
+    sender = await flood(protocol, 200)
+    counts = []
+    while len(protocol.got) < 200:
+        before = len(protocol.got)
+        await asyncio.sleep(0)
+        counts.append(len(protocol.got) - before)
+    assert max(counts) <= 64
+    assert protocol.data() == numbers(200)
+    sender.close()
+    await close(transport)
 
 
 async def test_long_callbacks_run_once_in_an_iteration(loop: Loop) -> None:
@@ -89,8 +118,7 @@ async def test_other_sockets_and_timers_run_in_between(loop: Loop) -> None:
     assert timers[0] <= 3
     assert heard[0] <= 3
     iterations.stop()
-    sender.close()
-    asking.close()
+    close_each(sender, asking)
     await close(slow, other)
 
 
@@ -109,6 +137,23 @@ async def test_quick_callbacks_share_an_iteration(loop: Loop) -> None:
         most = max(seen.count(iteration) for iteration in set(seen))
     iterations.stop()
     await close(transport)
+
+
+@pytest.mark.parametrize("how", ["close", "abort"])
+async def test_nothing_is_delivered_after_the_end(loop: Loop, pace: Pace, how: str) -> None:
+    transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
+
+    def end(data: bytes, addr: Any) -> None:
+        pace()
+        if data == b"2":
+            getattr(transport, how)()
+
+    protocol.on_datagram = end
+    sender = await flood(protocol, 12)
+    assert await protocol.lost is None
+    assert protocol.data() == numbers(3)
+    assert protocol.calls[-1] == "lost"
+    sender.close()
 
 
 @pytest.mark.parametrize("how", ["close", "abort"])
@@ -131,101 +176,116 @@ async def test_waiting_datagrams_are_dropped_at_the_end(loop: Loop, how: str) ->
     sender.close()
 
 
-async def test_pause_with_waiting_datagrams_loses_none(loop: Loop) -> None:
-    transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
-    iterations = Iterations(loop)
-
-    def slow(data: bytes, addr: Any) -> None:
-        iterations.use_up()
-        if data == b"3":
-            transport.pause_reading()
-        if data == b"6":  # and back again
-            transport.pause_reading()
-            transport.resume_reading()
-
-    protocol.on_datagram = slow
-    sender = await flood(protocol, 12)
-    await until(lambda: len(protocol.got) == 4)
-    assert not transport.is_reading()
-    sender.send(b"12")
-    passed = iterations.count + 10
-    await until(lambda: iterations.count >= passed)
-    assert protocol.data() == numbers(4)
-    transport.resume_reading()
-    assert transport.is_reading()
-    await until(lambda: len(protocol.got) == 13)
-    assert protocol.data() == numbers(13)
-    iterations.stop()
-    sender.close()
-    await close(transport)
-
-
-async def test_waiting_datagrams_go_to_a_new_protocol(loop: Loop) -> None:
+async def test_new_protocol_gets_the_remaining_datagrams(loop: Loop, pace: Pace) -> None:
     transport, first = await endpoint(loop, local_addr=("127.0.0.1", 0))
-    second = Recorder()
-    iterations = Iterations(loop)
+    second = DatagramRecorder()
 
-    def slow(data: bytes, addr: Any) -> None:
-        iterations.use_up()
+    def change(data: bytes, addr: Any) -> None:
+        pace()
         if data == b"2":
             transport.set_protocol(second)
+            assert transport.get_protocol() is second
 
-    first.on_datagram = slow
+    first.on_datagram = change
     sender = await flood(first, 12)
     await until(lambda: len(second.got) == 9)
     assert first.data() == numbers(3)
     assert second.data() == numbers(12, 3)
-    iterations.stop()
-    sender.close()
-    transport.close()
+    close_each(sender, transport)
     await second.lost
+    assert first.calls[-1] == "datagram"
 
 
-async def test_exception_does_not_stop_waiting_datagrams(loop: Loop, errors: Errors) -> None:
+async def test_pausing_in_the_middle_holds_the_rest_in_order(loop: Loop, pace: Pace) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
-    iterations = Iterations(loop)
 
-    def slow(data: bytes, addr: Any) -> None:
-        iterations.use_up()
-        if data in (b"0", b"4"):
-            raise ZeroDivisionError
+    def pause(data: bytes, addr: Any) -> None:
+        pace()
+        if data in (b"2", b"5"):
+            transport.pause_reading()
+            assert not transport.is_reading()
+        if data == b"3":  # and back again
+            transport.pause_reading()
+            transport.resume_reading()
 
-    protocol.on_datagram = slow
-    sender = await flood(protocol, 12)
+    protocol.on_datagram = pause
+    sender = await flood(protocol, 10)
+    await until(lambda: len(protocol.got) == 3)
+    sender.send(b"10")
+    await turns(10)
+    assert protocol.data() == numbers(3)
+    assert "read=idle" in repr(transport)
+    transport.resume_reading()
+    assert transport.is_reading()
+    transport.resume_reading()
+    await until(lambda: len(protocol.got) == 6)
+    await turns(10)
+    assert protocol.data() == numbers(6)
+    transport.resume_reading()
+    await until(lambda: len(protocol.got) == 11)
+    assert protocol.data() == numbers(11)
+    sender.send(b"11")
     await until(lambda: len(protocol.got) == 12)
-    assert protocol.data() == numbers(12)
-    for _ in range(2):
-        errors.expect(ZeroDivisionError, "Exception in callback")
-    iterations.stop()
+    # Datagrams kept while paused are dropped at the end.
+    protocol.on_datagram = lambda data, addr: transport.pause_reading()
+    sender.send(b"12")
+    sender.send(b"13")
+    await until(lambda: len(protocol.got) == 13)
+    transport.pause_reading()
     sender.close()
+    await close(transport)
+    transport.pause_reading()
+    transport.resume_reading()
+    assert protocol.data() == numbers(13)
+
+
+async def test_errors_wait_while_paused(loop: Loop) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
+        gone.bind(("127.0.0.1", 0))
+        address = gone.getsockname()
+    transport, protocol = await endpoint(loop, remote_addr=address)
+    transport.pause_reading()
+    transport.sendto(b"x")
+    await turns(10)
+    assert protocol.errors == []
+    transport.resume_reading()
+    await until(lambda: protocol.errors)
+    assert isinstance(protocol.errors[0], ConnectionRefusedError)
     await close(transport)
 
 
-def test_interrupt_with_waiting_datagrams_loses_none(loop: Loop) -> None:
-    interrupts = 0
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt])
+def test_no_datagram_is_lost_by_an_exception(
+    loop: Loop, errors: Errors, pace: Pace, kind: type[BaseException], held: bool
+) -> None:
+    """An exception is reported, or leaves the loop; a pause may have held the datagrams."""
+    run = loop.run_until_complete
+    transport, protocol = run(endpoint(loop, local_addr=("127.0.0.1", 0)))
 
-    async def prepare() -> tuple[Any, Recorder, Any, Iterations]:
-        transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
-        iterations = Iterations(loop)
+    def fail(data: bytes, addr: Any) -> None:
+        pace()
+        if held and data == b"0":
+            transport.pause_reading()
+        if data in (b"2", b"4"):
+            raise kind
 
-        def slow(data: bytes, addr: Any) -> None:
-            nonlocal interrupts
-            iterations.use_up()
-            if interrupts:
-                interrupts -= 1
-                raise KeyboardInterrupt
-
-        protocol.on_datagram = slow
-        return transport, protocol, await flood(protocol, 12), iterations
-
-    transport, protocol, sender, iterations = loop.run_until_complete(prepare())
-    interrupts = 2
-    for left in (1, 0):
-        with pytest.raises(KeyboardInterrupt):
-            loop.run_forever()
-        assert interrupts == left
-    loop.run_until_complete(until(lambda: len(protocol.got) == 12))
+    protocol.on_datagram = fail
+    sender = run(flood(protocol, 0))
+    for each in numbers(12):
+        sender.send(each)
+    if held:
+        run(until(lambda: len(protocol.got) == 1))
+        transport.resume_reading()
+    if kind is KeyboardInterrupt:
+        for count in (3, 5):
+            with pytest.raises(KeyboardInterrupt):
+                loop.run_forever()
+            assert protocol.data() == numbers(count)
+    run(until(lambda: len(protocol.got) == 12))
     assert protocol.data() == numbers(12)
-    iterations.stop()
+    if kind is ZeroDivisionError:
+        for _ in range(2):
+            errors.expect(ZeroDivisionError, "Exception in callback")
     sender.close()
-    loop.run_until_complete(close(transport))
+    run(close(transport))

@@ -18,23 +18,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from protocols import turns
+from protocols import Recorder, receive_exactly, turns
 
 Loop = asyncio.AbstractEventLoop
 KINDS = ("socket", "pipe")
-
-
-class Keeping(asyncio.Protocol):
-    """Refers to its transport, as most protocols do."""
-
-    def __init__(self) -> None:
-        self.received = b""
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self.received += data
 
 
 async def connected(loop: Any, kind: str, protocol: asyncio.BaseProtocol) -> tuple[Any, int]:
@@ -86,7 +73,7 @@ def has_ended(kind: str, peer: int) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_paused_transport_that_was_dropped_is_closed(loop: Loop, kind: str) -> None:
-    transport, peer = await connected(loop, kind, Keeping())
+    transport, peer = await connected(loop, kind, Recorder())
     transport.pause_reading()
     await turns(3)
     dead = weakref.ref(transport)
@@ -102,7 +89,7 @@ async def test_a_paused_transport_that_was_dropped_is_closed(loop: Loop, kind: s
 @pytest.mark.parametrize("kind", KINDS)
 async def test_collection_in_another_thread_closes_the_transport(loop: Loop, kind: str) -> None:
     """While the loop waits in its poller, where Go may be at work on the connection."""
-    transport, peer = await connected(loop, kind, Keeping())
+    transport, peer = await connected(loop, kind, Recorder())
     transport.pause_reading()
     await turns(3)
     dead = weakref.ref(transport)
@@ -118,7 +105,7 @@ async def test_collection_in_another_thread_closes_the_transport(loop: Loop, kin
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_reading_transport_is_kept_alive(loop: Loop, kind: str) -> None:
-    protocol = Keeping()
+    protocol = Recorder()
     transport, peer = await connected(loop, kind, protocol)
     alive = weakref.ref(transport)
     del protocol, transport
@@ -126,9 +113,9 @@ async def test_reading_transport_is_kept_alive(loop: Loop, kind: str) -> None:
         gc.collect()
     os.write(peer, b"still here")
     kept: Any = alive()
-    while not kept.get_protocol().received:
+    while not kept.get_protocol().data:
         await asyncio.sleep(0)
-    assert kept.get_protocol().received == b"still here"
+    assert kept.get_protocol().data == b"still here"
     kept.close()
     del kept
     await turns(3)
@@ -137,7 +124,7 @@ async def test_reading_transport_is_kept_alive(loop: Loop, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_scheduled_resume_keeps_the_transport_alive(loop: Loop, kind: str) -> None:
-    protocol = Keeping()
+    protocol = Recorder()
     transport, peer = await connected(loop, kind, protocol)
     transport.pause_reading()
     os.write(peer, b"meanwhile")
@@ -145,17 +132,17 @@ async def test_scheduled_resume_keeps_the_transport_alive(loop: Loop, kind: str)
     del transport
     with unclosed(0):
         gc.collect()
-        while not protocol.received:
+        while not protocol.data:
             await asyncio.sleep(0.01)
     assert resumed.when() <= loop.time()
-    assert protocol.received == b"meanwhile"
+    assert protocol.data == b"meanwhile"
     protocol.transport.close()
     await turns(3)
     os.close(peer)
 
 
 async def test_paused_transport_is_kept_alive_until_its_bytes_are_sent(loop: Any) -> None:
-    protocol = Keeping()
+    protocol = Recorder()
     transport, number = await connected(loop, "socket", protocol)
     peer = socket.socket(fileno=number)
     peer.setblocking(False)
@@ -164,12 +151,9 @@ async def test_paused_transport_is_kept_alive_until_its_bytes_are_sent(loop: Any
     transport.write(data)
     dead = weakref.ref(transport)
     del protocol, transport
-    received = bytearray()
     with unclosed(0):
         gc.collect()
-        while len(received) < len(data):
-            received += await loop.sock_recv(peer, 1 << 20)
-    assert received == data
+        assert await receive_exactly(peer, len(data)) == data
     with unclosed(1):
         await turns(4)  # the report of the last bytes
         gc.collect()
@@ -179,19 +163,12 @@ async def test_paused_transport_is_kept_alive_until_its_bytes_are_sent(loop: Any
 
 
 async def test_dropped_half_closed_transport_is_closed(loop: Any) -> None:
-    class Stays(Keeping):
-        ended = False
-
-        def eof_received(self) -> bool:
-            self.ended = True
-            return True
-
-    protocol = Stays()
+    protocol = Recorder()
+    protocol.keep_open = True
     transport, number = await connected(loop, "socket", protocol)
     peer = socket.socket(fileno=number)
     peer.shutdown(socket.SHUT_WR)
-    while not protocol.ended:
-        await asyncio.sleep(0)
+    await protocol.eof
     dead = weakref.ref(transport)
     with unclosed(1):
         del protocol, transport

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from failing_calls import fail_call
-from protocols import Recorder, until
+from protocols import BufferedRecorder, Calls, Recorder, close_all, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 numbers = itertools.count()
@@ -36,7 +36,7 @@ def eager_limit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 is_eager = pytest.mark.parametrize("eager_limit", [4, 16], indirect=True)
 
 
-class Echo(Recorder):
+class Echoing(Calls):
     """Writes received data back, in some pieces, and records the data that all peers have before
     and after."""
 
@@ -46,35 +46,20 @@ class Echo(Recorder):
         self.pieces = pieces
         self.before_write = self.after_write = b""
 
-    def data_received(self, data: bytes) -> None:
+    def note_data(self, data: bytes) -> None:
         self.before_write = b"".join(map(waiting, self.peers))
         for n in range(self.pieces):
             self.transport.write(data[n :: self.pieces])
         self.after_write = b"".join(map(waiting, self.peers))
-        super().data_received(data)
+        super().note_data(data)
 
 
-class BufferedEcho(asyncio.BufferedProtocol):
-    """An echo with a buffer."""
+class Echo(Echoing, Recorder):
+    pass
 
-    def __init__(self, peers: list[socket.socket]) -> None:
-        self.echo = Echo(peers)
-        self.buffer = bytearray(100)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.echo, name)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.echo.connection_made(transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.echo.connection_lost(exc)
-
-    def get_buffer(self, sizehint: int) -> bytearray:
-        return self.buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.echo.data_received(bytes(self.buffer[:nbytes]))
+class BufferedEcho(Echoing, BufferedRecorder):
+    pass
 
 
 async def accepted(
@@ -94,14 +79,8 @@ async def accepted(
         peer.setblocking(False)
         peers.append(peer)
         await until(lambda each=protocol: each.transport is not None)
-    stack.push_async_callback(ends_all, protocols)
+    stack.push_async_callback(hang_up, *protocols)
     return peers
-
-
-async def ends_all(protocols: list[Any]) -> None:
-    for protocol in protocols:
-        protocol.transport.abort()
-        await protocol.lost
 
 
 async def comes(loop: Loop, peer: socket.socket, size: int) -> bytes:
@@ -165,8 +144,7 @@ async def test_tasks_answer_is_sent_within_write(loop: Loop) -> None:
         for message in (b"0", b"1", b"2"):
             assert await answered(loop, peers, message) == [message]
         assert seen[1:] == [b"1", b"2"]
-    server.close()
-    await server.wait_closed()
+    await close_all(server)
 
 
 @is_eager
@@ -477,8 +455,8 @@ async def test_bytes_are_delivered_though_get_buffer_closed_the_transport(
 
         def get_buffer(self, sizehint: int) -> bytearray:
             if self.ended:
-                getattr(self.echo.transport, ends)()
-            return self.buffer
+                getattr(self.transport, ends)()
+            return super().get_buffer(sizehint)
 
         def buffer_updated(self, nbytes: int) -> None:
             super().buffer_updated(nbytes)

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import fcntl
 import gc
-import os
 import socket
 import ssl
 import termios
@@ -21,7 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocols import close_all, until
+from protocols import (
+    BufferedRecorder,
+    Calls,
+    Made,
+    Recorder,
+    close_all,
+    close_each,
+    reset,
+    turns,
+    until,
+)
 from tls_tools import client_context, server_context
 
 import goloop
@@ -37,54 +46,31 @@ def unread(sock: Any) -> int:
     return count[0]
 
 
-class Made:
-    """The connections of a server: those without data, and all bytes."""
-
-    def __init__(self) -> None:
-        self.waiting: set[Any] = set()
-        self.made = 0
-        self.received: list[bytes] = []
-
-    def note_made(self, protocol: Any, transport: Any) -> None:
-        protocol.transport = transport
-        self.made += 1
-        self.waiting.add(protocol)
-
-    def note_data(self, protocol: Any, data: bytes) -> None:
-        self.waiting.discard(protocol)
-        self.received.append(data)
-        protocol.transport.write(b"answer")
-        protocol.transport.close()
-
-    def exposed(self) -> int:
-        """Returns the number of connections whose first bytes are still in the kernel."""
-        return sum(1 for each in self.waiting if unread(each.transport.get_extra_info("socket")))
+def exposed(made: Made) -> int:
+    """Returns the number of connections whose first bytes are still in the kernel."""
+    waiting = [each.transport for each in made if each.transport and not each.data]
+    return sum(1 for each in waiting if unread(each.get_extra_info("socket")))
 
 
-class Plain(asyncio.Protocol):
-    def __init__(self, made: Made) -> None:
-        self.connections = made
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.connections.note_made(self, transport)
-
-    def data_received(self, data: bytes) -> None:
-        self.connections.note_data(self, data)
+def served(made: Made) -> int:
+    return sum(1 for each in made if each.data)
 
 
-class Buffered(asyncio.BufferedProtocol):
-    def __init__(self, made: Made) -> None:
-        self.connections = made
-        self.buffer = bytearray(3)
+class Answering(Calls):
+    """Answers the first bytes and closes."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.connections.note_made(self, transport)
+    def note_data(self, data: bytes) -> None:
+        super().note_data(data)
+        self.transport.write(b"answer")
+        self.transport.close()
 
-    def get_buffer(self, sizehint: int) -> bytearray:
-        return self.buffer
 
-    def buffer_updated(self, nbytes: int) -> None:
-        self.connections.note_data(self, bytes(self.buffer[:nbytes]))
+class Plain(Answering, Recorder):
+    pass
+
+
+class Buffered(Answering, BufferedRecorder):
+    pass
 
 
 class Scheduling(Plain):
@@ -136,18 +122,17 @@ async def test_no_callback_sees_a_new_connection_whose_bytes_wait(
     loop: Loop, world: Any, protocol: Any
 ) -> None:
     serve, connect = world
-    made = Made()
-    server = await serve(loop, lambda: protocol(made))
+    made = Made(protocol)
+    server = await serve(loop, made)
     clients = [connect(server) for _ in range(CLIENTS)]
-    exposed = set()
-    while len(made.received) < CLIENTS:
-        exposed.add(made.exposed())
+    seen = set()
+    while served(made) < CLIENTS:
+        seen.add(exposed(made))
         await asyncio.sleep(0)
-    assert exposed == {0}
-    assert made.received == [b"123"] * CLIENTS
+    assert seen == {0}
+    assert [each.data for each in made] == [b"123"] * CLIENTS
     assert [client.recv(10) for client in clients] == [b"answer"] * CLIENTS
-    for client in clients:
-        client.close()
+    close_each(*clients)
     await close_all(server)
 
 
@@ -157,16 +142,15 @@ async def test_a_task_that_stops_a_server_finds_no_connection_whose_bytes_wait(
     loop: Loop, world: Any
 ) -> None:
     serve, connect = world
-    made = Made()
-    server = await serve(loop, lambda: Scheduling(made))
+    made = Made(Scheduling)
+    server = await serve(loop, made)
     clients = [connect(server) for _ in range(CLIENTS)]
-    exposed = set()
-    while len(made.received) < CLIENTS:
-        exposed.add(made.exposed())
+    seen = set()
+    while served(made) < CLIENTS:
+        seen.add(exposed(made))
         await asyncio.sleep(0.00001)  # the wake-up comes from a timer, as in a server's main task
-    assert exposed == {0}
-    for client in clients:
-        client.close()
+    assert seen == {0}
+    close_each(*clients)
     await close_all(server)
 
 
@@ -225,31 +209,23 @@ async def test_callbacks_keep_their_order_beside_accepted_connections(loop: Loop
     await until(lambda: log.count("made") == 5 and len(log) >= 200)
     scheduled = [entry[1] for entry in log if isinstance(entry, tuple)]
     assert scheduled == sorted(scheduled)
-    for client in clients:
-        client.close()
+    close_each(*clients)
     await close_all(server)
 
 
-class Acting(asyncio.Protocol):
+class Acting(Recorder):
     """Calls `act(protocol)` in connection_made(), or in a callback that it schedules."""
 
     def __init__(self, act: Callable[[Any], Any], later: bool) -> None:
+        super().__init__()
         self.act, self.later = act, later
-        self.data = b""
-        self.lost = False
 
     def connection_made(self, transport: Any) -> None:
-        self.transport = transport
+        super().connection_made(transport)
         if self.later:
             asyncio.get_running_loop().call_soon(self.act, self)
         else:
             self.act(self)
-
-    def data_received(self, data: bytes) -> None:
-        self.data += data
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.lost = True
 
 
 async def serve_one(loop: Loop, protocol: Acting) -> tuple[Any, socket.socket]:
@@ -257,7 +233,7 @@ async def serve_one(loop: Loop, protocol: Acting) -> tuple[Any, socket.socket]:
     server = await loop.create_server(lambda: protocol, "127.0.0.1", 0)
     client = socket.create_connection(server.sockets[0].getsockname())
     client.sendall(b"bytes")
-    await until(lambda: hasattr(protocol, "transport"))
+    await protocol.made
     return server, client
 
 
@@ -283,7 +259,7 @@ async def test_a_connection_that_pauses_keeps_its_first_bytes_in_the_kernel(
 async def test_a_connection_that_closes_gets_no_bytes(loop: Loop, later: bool) -> None:
     protocol = Acting(lambda protocol: protocol.transport.close(), later)
     server, client = await serve_one(loop, protocol)
-    await until(lambda: protocol.lost)
+    await protocol.lost
     assert protocol.data == b""
     client.close()
     await close_all(server)
@@ -327,33 +303,21 @@ async def test_a_handler_can_start_tls_before_the_first_bytes(loop: Loop) -> Non
 
 @pytest.mark.parametrize("end", ["close", "reset"])
 async def test_an_end_that_is_there_already_follows_connection_made(loop: Loop, end: str) -> None:
-    log: list[Any] = []
-
-    class Ends(asyncio.Protocol):
-        def connection_made(self, transport: Any) -> None:
-            log.append("made")
-
-        def data_received(self, data: bytes) -> None:
-            log.append(data)
-
-        def eof_received(self) -> None:
-            log.append("eof")
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            log.append(type(exc))
-
-    server = await loop.create_server(Ends, "127.0.0.1", 0)
+    made = Made()
+    server = await loop.create_server(made, "127.0.0.1", 0)
     client = socket.create_connection(server.sockets[0].getsockname())
     if end == "close":
         client.sendall(b"bytes")
+        client.close()
     else:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    client.close()
-    await until(lambda: type(None) in log or ConnectionResetError in log)
+        reset(client)
+    await until(lambda: made and made[0].lost.done())
+    lost = made[0].lost.result()
     if end == "close":
-        assert log == ["made", b"bytes", "eof", type(None)]
+        assert made[0].calls == [("made",), ("data", b"bytes"), ("eof",), ("lost", None)]
     else:
-        assert log == ["made", ConnectionResetError]
+        assert made[0].calls == [("made",), ("lost", lost)]
+        assert isinstance(lost, ConnectionResetError)
     await close_all(server)
 
 
@@ -363,43 +327,37 @@ async def test_a_stopped_server_closes_no_connection_that_has_sent_its_request(
 ) -> None:
     """As uvicorn's shutdown: in one callback the server and the connections without a request."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=CLIENTS)
-    made = Made()
+    made = Made(Plain)
     clients = []
     for _ in range(CLIENTS):
         client = socket.create_connection(listening.getsockname())
         client.settimeout(20)
         client.sendall(b"request")
         clients.append(client)
-    while made.made < CLIENTS:
-        server = await loop.create_server(
-            lambda: Plain(made), sock=socket.socket(fileno=os.dup(listening.fileno()))
-        )
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+    while sum(1 for each in made if each.transport) < CLIENTS:
+        server = await loop.create_server(made, sock=listening.dup())
+        await turns(2)
         server.close()
-        for each in list(made.waiting):
-            each.transport.close()
+        for each in made:
+            if each.transport and not each.data:
+                each.transport.close()
         await asyncio.sleep(0)
     assert [client.recv(10) for client in clients] == [b"answer"] * CLIENTS
-    for client in clients:
-        client.close()
+    close_each(*clients)
     listening.close()
 
 
-class SendsMore(asyncio.Protocol):
+class SendsMore(Recorder):
     """Lets its peer send more bytes, after the iteration's poll and before the first receive."""
 
     def __init__(self, more: Callable[[], object]) -> None:
+        super().__init__()
         self.more = more
-        self.data = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport: Any = transport
+        super().connection_made(transport)
         self.transport.write(b"welcome")  # so that the next iteration polls
         asyncio.get_running_loop().call_soon(self.more)
-
-    def data_received(self, data: bytes) -> None:
-        self.data += data
 
 
 async def test_bytes_of_the_poll_precede_those_of_the_first_receive(loop: Loop) -> None:
@@ -419,7 +377,7 @@ async def test_bytes_of_the_poll_precede_those_of_the_first_receive(loop: Loop) 
             clients[-1].connect(server.sockets[0].getsockname())
             clients[-1].send(b"first")
         await until(lambda: sum(len(each.data) for each in protocols) == 11 * CLIENTS)
-        assert {each.data for each in protocols} == {b"firstsecond"}
+        assert {bytes(each.data) for each in protocols} == {b"firstsecond"}
         for each in protocols:
             each.transport.abort()
         await close_all(server)

@@ -5,25 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-import struct
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, close_all, connect, hang_up, turns, until
+from protocols import Recorder, close_all, connect, hang_up, receive_all, reset, turns, until
+from stream_tools import Meddler, attach, open_pair
 
 Loop = asyncio.AbstractEventLoop
-
-
-async def open_pair(loop: Loop) -> tuple[Recorder, socket.socket]:
-    near, far = tcp_pair()
-    _, protocol = await loop.create_connection(Recorder, sock=near)
-    return protocol, far
-
-
-def reset(sock: socket.socket) -> None:
-    """Closes with RST instead of FIN."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    sock.close()
 
 
 async def test_write_eof_sends_all_and_then_fin(loop: Loop) -> None:
@@ -32,10 +20,7 @@ async def test_write_eof_sends_all_and_then_fin(loop: Loop) -> None:
     assert protocol.transport.can_write_eof()
     protocol.transport.write(payload)
     protocol.transport.write_eof()
-    received = bytearray()
-    while chunk := await loop.sock_recv(far, 65536):
-        received += chunk
-    assert received == payload
+    assert await receive_all(far) == payload
     # The other way is still open.
     await loop.sock_sendall(far, b"answer")
     await until(lambda: protocol.data == b"answer")
@@ -75,8 +60,7 @@ async def test_eof_is_delivered_once_though_eof_received_pauses_and_resumes(
     protocol.transport.resume_reading()
     await turns(10)
     assert protocol.names() == ["made", "eof", "eof"]
-    protocol.transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
     far.close()
 
 
@@ -99,6 +83,8 @@ async def test_eof_received_true_keeps_the_writing_half(loop: Loop) -> None:
     protocol.keep_open = True
     far.shutdown(socket.SHUT_WR)
     await protocol.eof
+    await turns(20)
+    assert protocol.names() == ["made", "eof"]
     assert not protocol.transport.is_closing()
     protocol.transport.write(b"still here")
     assert await loop.sock_recv(far, 100) == b"still here"
@@ -106,17 +92,6 @@ async def test_eof_received_true_keeps_the_writing_half(loop: Loop) -> None:
     assert await protocol.lost is None
     assert await loop.sock_recv(far, 1) == b""
     far.close()
-
-
-async def test_eof_is_delivered_once(loop: Loop) -> None:
-    protocol, far = await open_pair(loop)
-    protocol.keep_open = True
-    far.shutdown(socket.SHUT_WR)
-    await protocol.eof
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert protocol.names() == ["made", "eof"]
-    await hang_up(protocol, far=far)
 
 
 async def test_both_halves_can_be_closed_by_eof(loop: Loop) -> None:
@@ -142,10 +117,7 @@ async def test_close_flushes_written_bytes(loop: Loop) -> None:
     protocol.transport.write(payload)
     protocol.transport.close()
     assert protocol.transport.is_closing()
-    received = bytearray()
-    while chunk := await loop.sock_recv(far, 65536):
-        received += chunk
-    assert received == payload
+    assert await receive_all(far) == payload
     assert await protocol.lost is None
     far.close()
 
@@ -161,12 +133,19 @@ async def test_close_delivers_no_more_data(loop: Loop) -> None:
 
 async def test_connection_lost_comes_later_than_close_returns(loop: Loop) -> None:
     protocol, far = await open_pair(loop)
-    protocol.transport.close()
-    assert protocol.names() == ["made"]
-    protocol.transport.close()
-    protocol.transport.abort()
+    transport = protocol.transport
+    assert not transport.is_closing()
+    for end in (transport.close, transport.close, transport.abort):
+        end()
+        assert transport.is_closing()
+        assert protocol.names() == ["made"]
     await protocol.lost
-    await asyncio.sleep(0)
+    await turns()
+    transport.close()
+    transport.abort()
+    assert transport.is_closing()
+    assert not transport.is_reading()
+    await turns()
     assert protocol.names() == ["made", "lost"]
     far.close()
 
@@ -209,19 +188,6 @@ async def test_reset_while_writing_is_reported(loop: Loop) -> None:
     assert protocol.names() == ["made", "lost"]
 
 
-async def test_repeated_writes_after_the_peer_disconnected_warn(
-    loop: Loop, caplog: pytest.LogCaptureFixture
-) -> None:
-    protocol, far = await open_pair(loop)
-    reset(far)
-    await protocol.lost
-    for _ in range(10):
-        protocol.transport.write(b"x")
-    records = [r for r in caplog.records if r.message == "socket.send() raised exception."]
-    assert records
-    assert all(r.name == "asyncio" and r.levelname == "WARNING" for r in records)
-
-
 async def test_bytes_before_a_reset_are_delivered_first(loop: Loop) -> None:
     protocol, far = await open_pair(loop)
     protocol.transport.pause_reading()
@@ -247,47 +213,15 @@ async def test_streams_end_with_the_half_close(loop: Loop) -> None:
     await close_all(writer, server)
 
 
-class Ending(Recorder):
-    """Closes or aborts its transport in one of its callbacks."""
-
-    def __init__(self, where: str, method: str) -> None:
-        super().__init__()
-        self.where, self.method = where, method
-
-    def end_at(self, name: str) -> None:
-        if name == self.where:
-            getattr(self.transport, self.method)()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self.end_at("connection_made")
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self.end_at("data_received")
-
-    def eof_received(self) -> bool:
-        super().eof_received()
-        self.end_at("eof_received")
-        return True
-
-
 @pytest.mark.parametrize("method", ["close", "abort"])
-@pytest.mark.parametrize(
-    ("where", "expected"),
-    [
-        ("connection_made", ["made", "lost"]),
-        ("data_received", ["made", "data", "lost"]),
-        ("eof_received", ["made", "data", "eof", "lost"]),
-    ],
-)
-async def test_each_callback_may_end_the_connection(
-    loop: Loop, method: str, where: str, expected: list[str]
-) -> None:
+@pytest.mark.parametrize("calls", ["made lost", "made data lost", "made data eof lost"])
+async def test_each_callback_may_end_the_connection(loop: Loop, method: str, calls: str) -> None:
     near, far = tcp_pair()
     far.send(b"x")
     far.shutdown(socket.SHUT_WR)
-    _, protocol = await loop.create_connection(lambda: Ending(where, method), sock=near)
+    where = calls.split()[-2]
+    meddler = Meddler(where, lambda protocol: getattr(protocol.transport, method)())
+    protocol = await attach(loop, near, meddler)
     assert await protocol.lost is None
-    assert protocol.names() == expected
+    assert protocol.names() == calls.split()
     far.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors
-from protocols import Recorder, close_all, until
+from protocols import Recorder, close_all, close_each, until
 from stream_tools import received
 
 Loop = asyncio.AbstractEventLoop
@@ -39,6 +39,9 @@ async def test_a_factory_that_raises_closes_its_connection(
         assert set(context) == {"message", "exception"}
         del context
     client.close()
+    loop.set_debug(False)
+    with socket.create_connection(server.sockets[0].getsockname()) as again:  # the server goes on
+        assert await loop.run_in_executor(None, received, again) == b""
     await close_all(server)
 
 
@@ -109,8 +112,7 @@ async def test_a_listener_alone_gives_sockets_and_can_be_stopped(
     (sock, address) = taken.pop()
     assert address == client.getsockname()
     assert sock.gettimeout() == 0
-    sock.close()
-    client.close()
+    close_each(sock, client)
     assert "Listener on" in repr(made)
     made.stop()
     made.stop()

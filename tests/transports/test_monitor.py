@@ -13,8 +13,6 @@ import os
 import random
 import select
 import socket
-import ssl
-import subprocess
 import sys
 import threading
 import time
@@ -24,7 +22,8 @@ from typing import Any
 
 import ended
 import pytest
-from protocols import Made, Recorder, close_all, turns
+from protocols import Made, Recorder, close_all, reset, turns
+from tls_tools import client_context, server_context
 
 SCENARIOS = Path(__file__).with_name("monitor_scenarios.py")
 
@@ -88,13 +87,8 @@ async def accepted(loop: Loop, protocol: Callable[[], Any]) -> tuple[Any, socket
 async def test_written_bytes_arrive_during_a_long_callback(
     loop: Loop, way: Callable[[socket.socket], None]
 ) -> None:
-    made: list[Recorder] = []
-
-    def factory() -> Recorder:
-        made.append(Recorder())
-        return made[0]
-
-    server, client = await accepted(loop, factory)
+    made = Made()
+    server, client = await accepted(loop, made)
     while not made:
         await asyncio.sleep(0)
     await made[0].made
@@ -152,22 +146,13 @@ async def test_datagrams_and_pipe_bytes_arrive_during_a_long_callback(loop: Loop
     os.close(reading)
 
 
-async def test_tls_bytes_arrive_during_a_long_callback(loop: Loop, tmp_path: Path) -> None:
-    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
-    subprocess.run(
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
-        f" -keyout {key} -out {cert}".split(),
-        check=True,
-        capture_output=True,
-    )
-    served, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
-    served.load_cert_chain(cert, key)
-    trusting.check_hostname = False
-    trusting.verify_mode = ssl.CERT_NONE
+async def test_tls_bytes_arrive_during_a_long_callback(loop: Loop) -> None:
     protocol = Recorder()
-    server = await loop.create_server(lambda: protocol, "127.0.0.1", 0, ssl=served)
+    server = await loop.create_server(lambda: protocol, "127.0.0.1", 0, ssl=server_context())
     plain = socket.create_connection(server.sockets[0].getsockname())
-    client = await asyncio.to_thread(trusting.wrap_socket, plain)
+    client = await asyncio.to_thread(
+        client_context().wrap_socket, plain, server_hostname="localhost"
+    )
     await protocol.made
     await asyncio.sleep(0.01)
     client.settimeout(PATIENCE)
@@ -281,8 +266,7 @@ async def test_lost_peer_is_reported_after_the_callback(loop: Loop) -> None:
     await protocol.made
     await turns(3)
     transport: Any = protocol.transport
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    client.close()  # a reset
+    reset(client)
     for _ in range(3):
         transport.write(b"x")
         time.sleep(0.005)

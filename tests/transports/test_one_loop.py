@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from protocols import Recorder, turns
+from protocols import DatagramRecorder, connect, hang_up, turns
 
 Loop = asyncio.AbstractEventLoop
 
@@ -33,78 +33,36 @@ async def iterations(done: Callable[[], Any]) -> int:
 
 async def pair(loop: Loop) -> tuple[Any, Any]:
     """The protocols of both ends of a TCP connection."""
-    accepted: list[Recorder] = []
-
-    def factory() -> Recorder:
-        accepted.append(Recorder())
-        return accepted[0]
-
-    server = await loop.create_server(factory, "127.0.0.1", 0)
-    _, client = await loop.create_connection(Recorder, *server.sockets[0].getsockname())
-    while not accepted:
-        await asyncio.sleep(0)
-    await accepted[0].made
+    near, far, server = await connect(loop)
     server.close()
     await turns(5)
-    return client, accepted[0]
+    return near, far
 
 
-def close(near: Recorder) -> None:
-    near.transport.close()
+ARGUMENT = {"write": b"x", "write_much": bytes(70_000)}
 
 
-def abort(near: Recorder) -> None:
-    near.transport.abort()
-
-
-def half_close(near: Recorder) -> None:
-    near.transport.write_eof()
-
-
-def write_and_half_close(near: Recorder) -> None:
-    near.transport.write(b"x")
-    near.transport.write_eof()
-
-
-def write_and_close(near: Recorder) -> None:
-    near.transport.write(b"x")
-    near.transport.close()
-
-
-def write(near: Recorder) -> None:
-    near.transport.write(b"x")
-
-
-def write_much(near: Recorder) -> None:
-    near.transport.write(bytes(70_000))
-
-
-HEARD: dict[Callable[[Any], None], Callable[[Any], Any]] = {
-    close: lambda far: far.eof.done(),
-    abort: lambda far: far.eof.done(),
-    half_close: lambda far: far.eof.done(),
-    write_and_half_close: lambda far: far.eof.done(),
-    write_and_close: lambda far: far.eof.done(),
-    write: lambda far: far.data,
-    write_much: lambda far: far.data,
-}
-
-
-@pytest.mark.parametrize("act", HEARD, ids=lambda act: act.__name__)
-async def test_other_end_gets_the_event_in_the_next_iterations(loop: Loop, act: Any) -> None:
+@pytest.mark.parametrize(
+    "calls",
+    ["close", "abort", "write_eof", "write write_eof", "write close", "write", "write_much"],
+)
+async def test_other_end_gets_the_event_in_the_next_iterations(loop: Loop, calls: str) -> None:
     counts = []
     for _ in range(ROUNDS):
         near, far = await pair(loop)
         far.keep_open = True
-        act(near)
-        if act is close:
+        for call in calls.split():
+            if call in ARGUMENT:
+                near.transport.write(ARGUMENT[call])
+            else:
+                getattr(near.transport, call)()
+        if calls == "close":
             await near.lost  # asyncio closes the descriptor after connection_lost
-        counts.append(await iterations(lambda: HEARD[act](far)))  # noqa: B023
-        for each in (near, far):
-            each.transport.abort()
-            await each.lost
+        noted = "data" if calls in ARGUMENT else "eof"
+        counts.append(await iterations(lambda: noted in far.names()))  # noqa: B023
+        await hang_up(near, far)
     # close() and abort() close one iteration later; the end after bytes takes two receives.
-    extra = (act in (abort, write_and_close)) + (act in (write_and_half_close, write_and_close))
+    extra = (calls in ("abort", "write close")) + (calls in ("write write_eof", "write close"))
     assert max(counts) <= MOST + extra, counts
 
 
@@ -135,20 +93,15 @@ async def sendall(loop: Loop, near: socket.socket, address: Any) -> None:
 async def test_a_datagram_reaches_the_next_endpoint_in_few_iterations(
     loop: Loop, send: Callable[[Loop, socket.socket, Any], Awaitable[None]]
 ) -> None:
-    class Receiver(asyncio.DatagramProtocol):
-        def datagram_received(self, data: bytes, addr: Any) -> None:
-            got.append(data)
-
-    got: list[bytes] = []
     counts = []
-    transport, _ = await loop.create_datagram_endpoint(Receiver, ("127.0.0.1", 0))
+    transport, receiver = await loop.create_datagram_endpoint(DatagramRecorder, ("127.0.0.1", 0))
     for _ in range(ROUNDS):
-        got.clear()
+        receiver.got.clear()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as near:
             near.setblocking(False)
             await turns(3)
             await send(loop, near, transport.get_extra_info("sockname"))
-            counts.append(await iterations(lambda: got))
+            counts.append(await iterations(lambda: receiver.got))
             await turns(3)
     transport.abort()
     await turns(3)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from protocols import Recorder, until
+from protocols import Recorder, hang_up, receive_all, until
 
 import goloop
 
@@ -115,12 +115,7 @@ async def test_write_of_another_thread_follows_queued_bytes(loop: Loop, pair: Pa
 
     await in_a_turn(loop, write)
     assert sizes == [queued + len(b"last")]
-    received = 0
-    tail = b""
-    while data := await loop.sock_recv(far, 1 << 20):
-        received += len(data)
-        tail = (tail + data)[-4:]
-    assert (received, tail) == (len(body) + 4, b"last")
+    assert await receive_all(far) == body + b"last"
     transport.abort()
     await protocol.lost
 
@@ -202,8 +197,7 @@ async def test_server_of_another_thread_listens_and_stops(loop: Loop) -> None:
     await until(lambda: client.names() == ["made"])
     await in_a_turn(loop, server.close)
     assert listening.fileno() == -1
-    client.transport.abort()
-    await client.lost
+    await hang_up(client)
 
 
 async def test_diagnostics_do_not_wake_a_sleeping_loop(loop: Loop) -> None:

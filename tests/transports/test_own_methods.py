@@ -11,7 +11,7 @@ import socket
 from typing import Any
 
 import pytest
-from protocols import BufferedRecorder, Recorder, hang_up, until
+from protocols import BufferedRecorder, Recorder, hang_up, receive_exactly, until
 from tls_tools import client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -54,10 +54,7 @@ PAYLOAD = os.urandom(30_000)
 
 async def exchange(loop: Loop, protocol: Any, far: socket.socket) -> None:
     protocol.transport.write(PAYLOAD)
-    sent = bytearray()
-    while len(sent) < len(PAYLOAD):
-        sent += await loop.sock_recv(far, 65536)
-    assert sent == PAYLOAD
+    assert await receive_exactly(far, len(PAYLOAD)) == PAYLOAD
     await loop.sock_sendall(far, PAYLOAD)
     await until(lambda: len(protocol.data) == len(PAYLOAD))
     assert protocol.data == PAYLOAD
@@ -85,11 +82,14 @@ async def test_a_protocol_may_have_a_buffers_methods_alone(loop: Loop) -> None:
     assert await protocol.lost is None
 
 
+@pytest.mark.parametrize("accepted", [False, True])
 @pytest.mark.parametrize("kind", [Recorder, BufferedRecorder])
-async def test_transport_calls_the_overridden_methods(loop: Loop, kind: Any) -> None:
+async def test_transport_calls_the_overridden_methods(loop: Any, kind: Any, accepted: bool) -> None:
     near, far = pair()
-    protocol = kind()
-    transport, _ = await loop.create_connection(lambda: protocol, sock=near)
+    if accepted:
+        transport, protocol = await loop.connect_accepted_socket(kind, near)
+    else:
+        transport, protocol = await loop.create_connection(kind, sock=near)
     assert str(near.fileno()) in repr(transport)
     await exchange(loop, protocol, far)
     assert (near.received, near.sent) == (len(PAYLOAD), len(PAYLOAD))
@@ -98,17 +98,6 @@ async def test_transport_calls_the_overridden_methods(loop: Loop, kind: Any) -> 
     transport.resume_reading()
     far.close()
     assert await protocol.lost is None
-
-
-async def test_accepted_connection_uses_the_overridden_methods(loop: Loop) -> None:
-    near, far = pair()
-    protocol = Recorder()
-    await loop.connect_accepted_socket(lambda: protocol, near)
-    await exchange(loop, protocol, far)
-    assert (near.received, near.sent) == (len(PAYLOAD), len(PAYLOAD))
-    protocol.transport.close()
-    await protocol.lost
-    far.close()
 
 
 async def test_a_method_of_the_instance_counts(loop: Loop) -> None:
@@ -120,27 +109,6 @@ async def test_a_method_of_the_instance_counts(loop: Loop) -> None:
     holder.recv = lambda size: seen.append(size) or socket.socket.recv(holder, size)
     protocol = Recorder()
     await loop.create_connection(lambda: protocol, sock=holder)
-    far.send(b"seen")
-    await until(lambda: protocol.data == b"seen")
-    assert seen
-    far.close()
-    await protocol.lost
-
-
-async def test_a_method_put_into_the_class_counts(
-    loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[int] = []
-    original = socket.socket.recv
-
-    def recv(self: socket.socket, size: int, *args: Any) -> bytes:
-        seen.append(size)
-        return original(self, size, *args)
-
-    near, far = pair(socket.socket)
-    monkeypatch.setattr(socket.socket, "recv", recv, raising=False)
-    protocol = Recorder()
-    await loop.create_connection(lambda: protocol, sock=near)
     far.send(b"seen")
     await until(lambda: protocol.data == b"seen")
     assert seen
@@ -166,17 +134,6 @@ async def test_tls_uses_the_overridden_methods(loop: Loop) -> None:
     assert near.received > len(PAYLOAD)
     assert near.sent > len(PAYLOAD)
     await hang_up(protocol, accepted)
-
-
-async def test_sock_calls_use_the_overridden_methods(loop: Loop) -> None:
-    near, far = pair()
-    await loop.sock_sendall(near, b"x" * 5000)
-    assert len(await loop.sock_recv(far, 10_000)) == 5000
-    far.send(b"y" * 500)
-    assert await loop.sock_recv(near, 1000) == b"y" * 500
-    assert (near.received, near.sent) == (500, 5000)
-    near.close()
-    far.close()
 
 
 async def test_a_subclass_without_methods_of_its_own_is_native(loop: Loop, loop_name: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import ended
 import pytest
-from protocols import Recorder, turns, until
+from protocols import Recorder, close_each, turns, until
 
 SCENARIOS = Path(__file__).with_name("pipe_order_scenarios.py")
 
@@ -61,8 +61,7 @@ async def test_two_transports_of_one_pipe_keep_their_order(loop: Loop) -> None:
         first.write(b"out%d " % i)
         second.write(b"err%d " % i)
     assert os.read(reading, 100) == b"out0 err0 out1 err1 out2 err2 "
-    for transport in (first, second):
-        transport.close()
+    close_each(first, second)
     await turns(3)
     os.close(reading)
     os.close(writing)
@@ -199,7 +198,6 @@ async def test_message_does_not_overtake_writes_to_a_childs_stdin(loop: Loop) ->
     protocols[0].transport.close()
     child.stdin.close()
     await child.wait()
-    server.close()
-    signals.close()
+    close_each(server, signals)
     os.close(reading)
     os.close(writing)

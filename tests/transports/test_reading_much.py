@@ -6,27 +6,23 @@ import asyncio
 import os
 import socket
 import ssl
-import struct
 import sys
 from typing import Any
 
 import pytest
-from conftest import Errors, tcp_pair
-from protocols import Recorder, hang_up, turns, until
+from conftest import Errors
+from protocols import BufferedRecorder, Recorder, hang_up, reset, turns, until
+from stream_tools import open_pair
 from tls_tools import client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
 MUCH = 1 << 20
+both_kinds = pytest.mark.parametrize("kind", [Recorder, BufferedRecorder])
 
 
-async def open_pair(loop: Loop, factory: Any) -> tuple[Any, socket.socket]:
-    near, far = tcp_pair()
-    _, protocol = await loop.create_connection(factory, sock=near)
-    return protocol, far
-
-
-async def much(loop: Loop, protocol: Recorder, far: socket.socket, size: int = MUCH) -> None:
-    """Has the protocol receive so much that it goes on so."""
+async def much(loop: Loop, protocol: Any, far: socket.socket, size: int = MUCH) -> None:
+    """Let the protocol receive much, so that later bytes are received when it is called."""
+    protocol.buffer = bytearray(size)  # of a BufferedRecorder
     for _ in range(3):
         before = len(protocol.data)
         payload = os.urandom(size)
@@ -37,9 +33,10 @@ async def much(loop: Loop, protocol: Recorder, far: socket.socket, size: int = M
     protocol.calls.clear()
 
 
+@both_kinds
 @pytest.mark.parametrize("last", [b"", b"last", bytes(100_000)], ids=["nothing", "little", "much"])
-async def test_eof_is_delivered_once_after_all_data(loop: Loop, last: bytes) -> None:
-    protocol, far = await open_pair(loop, Recorder)
+async def test_eof_is_delivered_once_after_all_data(loop: Loop, kind: Any, last: bytes) -> None:
+    protocol, far = await open_pair(loop, kind)
     protocol.keep_open = True
     await much(loop, protocol, far)
     await loop.sock_sendall(far, last)
@@ -54,11 +51,11 @@ async def test_eof_is_delivered_once_after_all_data(loop: Loop, last: bytes) -> 
     far.close()
 
 
-async def test_reset_is_reported(loop: Loop) -> None:
-    protocol, far = await open_pair(loop, Recorder)
+@both_kinds
+async def test_reset_is_reported(loop: Loop, kind: Any) -> None:
+    protocol, far = await open_pair(loop, kind)
     await much(loop, protocol, far)
-    far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    far.close()
+    reset(far)
     assert isinstance(await protocol.lost, ConnectionResetError)
     assert not protocol.eof.done()
 

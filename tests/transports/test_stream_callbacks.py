@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors
-from protocols import FailingRecorder, Recorder, hang_up, turns, until
+from protocols import BufferedRecorder, Recorder, failing, hang_up, turns, until
 from stream_tools import Meddler, attach, attached, received
 
 Loop = asyncio.AbstractEventLoop
@@ -179,6 +179,7 @@ async def test_connection_lost_may_use_the_transport(loop: Loop, pair: Pair) -> 
     protocol.transport.close()
     await protocol.lost
     await turns()
+    assert near.fileno() == -1
     assert protocol.names() == ["made", "lost"]
     assert protocol.transport.get_protocol() is None
 
@@ -253,20 +254,12 @@ async def test_exceptions_of_flow_control_are_reported(
 # ---- exceptions of the protocol ------------------------------------------------------
 
 
-class Failing(Recorder):
-    def data_received(self, data: bytes) -> None:
-        raise ZeroDivisionError
-
-    def eof_received(self) -> bool:
-        raise ZeroDivisionError
-
-
 @pytest.mark.parametrize("method", ["data_received", "eof_received"])
 async def test_a_failing_callback_is_fatal(
     loop: Loop, pair: Pair, errors: Errors, method: str
 ) -> None:
     near, far = pair
-    protocol = await attach(loop, near, Failing())
+    protocol = await attach(loop, near, failing(method)())
     if method == "data_received":
         far.send(b"x")
     else:
@@ -275,6 +268,8 @@ async def test_a_failing_callback_is_fatal(
     context = errors.expect(ZeroDivisionError, f"Fatal error: protocol.{method}() call failed.")
     assert context["transport"] is protocol.transport
     assert context["protocol"] is protocol
+    assert protocol.names() == ["made", method.removesuffix("_received"), "lost"]
+    assert await loop.sock_recv(far, 1) == b""
 
 
 @pytest.mark.parametrize("last", [b"", b"x" * (16 << 20)], ids=["nothing", "much"])
@@ -282,14 +277,13 @@ async def test_an_exception_of_connection_lost_is_reported_and_all_is_released(
     loop: Loop, pair: Pair, errors: Errors, last: bytes
 ) -> None:
     near, far = pair
-
-    protocol = await attach(loop, near, FailingRecorder())
+    protocol = await attach(loop, near, failing("connection_lost")())
     protocol.transport.write(last)
     protocol.transport.close()
     await loop.run_in_executor(None, received, far)
     await protocol.lost
     await turns()
-    errors.expect(ZeroDivisionError)
+    errors.expect(ZeroDivisionError, "Exception in callback ")
     assert near.fileno() == -1
     assert protocol.transport.get_protocol() is None
 
@@ -300,38 +294,19 @@ def test_an_interrupt_leaves_the_loop_and_loses_no_byte(
 ) -> None:
     near, far = pair
 
-    class Interrupted(asyncio.BufferedProtocol):
-        def __init__(self) -> None:
-            self.buffer = bytearray(3)
-            self.data = bytearray()
-            self.eof = False
-            self.lost = loop.create_future()
-
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            self.transport: Any = transport
-
-        def get_buffer(self, sizehint: int) -> bytearray:
-            return self.buffer
-
+    class Interrupted(BufferedRecorder):
         def buffer_updated(self, nbytes: int) -> None:
-            self.data += self.buffer[:nbytes]
+            super().buffer_updated(nbytes)
             if len(self.data) == 6:
                 raise kind
 
-        def eof_received(self) -> bool:
-            self.eof = True
-            return True
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self.lost.set_result(exc)
-
-    protocol = loop.run_until_complete(attach(loop, near, Interrupted()))
+    protocol = attached(loop, near, lambda: Interrupted(3))
     far.send(b"0123456789")
     far.shutdown(socket.SHUT_WR)
     with pytest.raises(kind):
-        loop.run_until_complete(until(lambda: protocol.eof))
+        loop.run_until_complete(protocol.eof)
     assert protocol.data == b"012345"
-    loop.run_until_complete(until(lambda: protocol.eof))
+    loop.run_until_complete(protocol.eof)
     assert protocol.data == b"0123456789"
     loop.run_until_complete(hang_up(protocol))
 

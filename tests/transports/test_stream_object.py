@@ -36,11 +36,12 @@ async def test_a_transport_takes_attributes_and_weak_references(loop: Loop, pair
     assert transport.__dict__["mine"] == 1
     known = weakref.WeakSet([transport])
     assert transport in known
+    assert {transport: 1}[transport] == 1
     assert transport._start_tls_compatible is True
     assert transport._sendfile_compatible.name == "TRY_NATIVE"
     assert transport.can_write_eof() is True
     assert transport._loop is loop
-    assert transport._protocol is protocol
+    assert transport._protocol is transport.get_protocol() is protocol
     assert (transport._closing, transport._paused, transport._eof) == (False, False, False)
     assert transport._conn_lost == 0
     text = repr(transport)
@@ -53,73 +54,56 @@ async def test_a_transport_takes_attributes_and_weak_references(loop: Loop, pair
     assert repr(transport).endswith(f" closed fd={fd}>")
     assert transport._loop is None
     assert transport._sock is None
+    protocol.transport = transport = None
+    gc.collect()
+    assert not known
 
 
-async def test_accepted_connection_has_extra_info(loop: Loop) -> None:
-    accepted = Recorder()
-    server = await loop.create_server(lambda: accepted, "127.0.0.1", 0)
-    client = socket.create_connection(server.sockets[0].getsockname())
-    await accepted.made
-    transport = accepted.transport
-    assert transport.get_extra_info("peername") == client.getsockname()
-    assert transport.get_extra_info("sockname") == client.getpeername()
-    sock = transport.get_extra_info("socket")
-    assert isinstance(sock, asyncio.trsock.TransportSocket)
-    assert transport.get_extra_info("socket") is sock
-    assert (sock.family, sock.type) == (socket.AF_INET, socket.SOCK_STREAM)
-    assert sock.gettimeout() == 0
-    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-    assert transport.get_extra_info("sslcontext") is None
-    assert transport.get_extra_info("sslcontext", 5) == 5
-    assert transport.get_extra_info(name="sslcontext", default=6) == 6
-    assert set(transport._extra) == {"socket", "sockname", "peername"}
-    transport._extra["more"] = 7
-    assert transport.get_extra_info("more") == 7
-    with pytest.raises(TypeError):
-        transport.get_extra_info([])
-    await hang_up(accepted)
-    await turns()
-    assert sock.fileno() == -1
-    assert transport.get_extra_info("peername") == client.getsockname()
-    client.close()
-    await close_all(server)
-
-
-async def test_addresses_are_available_after_the_end(loop: Loop) -> None:
-    accepted = Recorder()
-    server = await loop.create_server(lambda: accepted, "127.0.0.1", 0)
-    client = socket.create_connection(server.sockets[0].getsockname())
-    await accepted.made
-    await hang_up(accepted)
-    await turns()
-    transport = accepted.transport
-    assert transport.get_extra_info("peername") == client.getsockname()
-    assert transport.get_extra_info("sockname") == client.getpeername()
-    sock = transport.get_extra_info("socket")
-    assert (sock.fileno(), sock.family) == (-1, socket.AF_INET)
-    client.close()
-    await close_all(server)
-
-
-@pytest.mark.parametrize("family", [socket.AF_INET6, socket.AF_UNIX])
-async def test_extra_info_has_names_of_ipv6_and_unix_sockets(
-    loop: Loop, tmp_path: Any, family: int
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6, socket.AF_UNIX])
+async def test_extra_info_of_both_ends_outlives_the_connection(
+    loop: Loop, tmp_path: Any, family: socket.AddressFamily
 ) -> None:
-    accepted = Recorder()
-    client = socket.socket(family, socket.SOCK_STREAM)
-    client.setblocking(False)
+    made, name = Made(), str(tmp_path / "socket")
     if family == socket.AF_UNIX:
-        server: Any = await loop.create_unix_server(lambda: accepted, str(tmp_path / "s"))
+        server: Any = await loop.create_unix_server(made, name)
+        await loop.create_unix_connection(made, name)
     else:
-        server = await loop.create_server(lambda: accepted, "::1", 0)
-    await loop.sock_connect(client, server.sockets[0].getsockname())
-    await accepted.made
-    transport = accepted.transport
-    assert transport.get_extra_info("peername") == client.getsockname()
-    assert transport.get_extra_info("sockname") == client.getpeername()
-    assert transport.get_extra_info("socket").family == family
-    await hang_up(accepted)
-    client.close()
+        server = await loop.create_server(made, "::1" if family == socket.AF_INET6 else "127.0.0.1")
+        await loop.create_connection(made, *server.sockets[0].getsockname()[:2])
+    await until(lambda: len(made) == 2 and all(protocol.transport for protocol in made))
+    names, views = [], []
+    for protocol in made:
+        transport = protocol.transport
+        view = transport.get_extra_info("socket")
+        assert isinstance(view, asyncio.trsock.TransportSocket)
+        assert transport.get_extra_info("socket") is view
+        assert (view.family, view.type) == (family, socket.SOCK_STREAM)
+        assert view.gettimeout() == 0
+        assert not os.get_inheritable(view.fileno())
+        if family != socket.AF_UNIX:
+            assert view.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            view.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
+            assert view.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 0
+        with pytest.raises(ValueError, match="transport sockets cannot be blocking"):
+            view.setblocking(True)
+        names.append((view.getsockname(), view.getpeername()))
+        views.append(view)
+        assert set(transport._extra) == {"socket", "sockname", "peername"}
+        transport._extra["more"] = 7
+        assert transport.get_extra_info("more") == 7
+        for missing in ("sslcontext", "peercert", "cipher", "ssl_object", "nonsense"):
+            assert transport.get_extra_info(missing) is None
+            assert transport.get_extra_info(name=missing, default=6) == 6
+    assert names[0] == names[1][::-1]
+    assert server.sockets[0].getsockname() in names[0]
+    await hang_up(*made)
+    await turns()
+    for protocol, view, (local, remote) in zip(made, views, names, strict=True):
+        transport = protocol.transport
+        assert transport.get_extra_info("sockname") == local
+        assert transport.get_extra_info("peername") == remote
+        assert transport.get_extra_info("socket") is view
+        assert (view.fileno(), view.family) == (-1, family)
     await close_all(server)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from conftest import factory_of
-from protocols import one_turn, turns, until
+from protocols import Recorder, one_turn, turns, until
 from reader_tools import LARGE, Stream, exchange
 
 Loop = asyncio.AbstractEventLoop
@@ -400,20 +400,14 @@ async def test_a_waiter_of_another_class(loop: Loop, cls: Any, subclass: bool) -
 
 
 async def test_set_protocol_changes_the_receiver(loop: Loop) -> None:
-    class Lines(asyncio.Protocol):
-        got = b""
-
-        def data_received(self, data: bytes) -> None:
-            self.got += data
-
     stream = await Stream(loop).open()
-    lines = Lines()
+    lines = Recorder()
     for _ in range(2):
         await exchange(stream)
-        lines.got = b""
+        lines.data.clear()
         stream.transport.set_protocol(lines)
         stream.send(b"x" * LARGE)
-        await until(lambda: len(lines.got) == LARGE)
+        await until(lambda: len(lines.data) == LARGE)
         stream.transport.set_protocol(stream.protocol)
     stream.protocol._stream_reader_wr = None
     stream.reader = asyncio.StreamReader(loop=loop)

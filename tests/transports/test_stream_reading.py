@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import BufferedRecorder, Recorder, hang_up, turns, until
-from stream_tools import Meddler, attach, received
+from protocols import BufferedRecorder, Recorder, close_each, hang_up, turns, until
+from stream_tools import Meddler, attach, open_pair, received
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -51,8 +51,7 @@ async def test_closing_another_transport_drops_its_received_bytes(loop: Loop, ac
     await protocols[1].lost
     names = sorted(protocol.names() for protocol in protocols)
     assert names == [["made", "data", "eof", "lost"], ["made", "lost"]]
-    for sock in (*one, *two):
-        sock.close()
+    close_each(*one, *two)
 
 
 async def test_data_of_a_paused_transport_is_delivered_in_order_after_resume(loop: Loop) -> None:
@@ -81,8 +80,7 @@ async def test_data_of_a_paused_transport_is_delivered_in_order_after_resume(loo
     assert silent.data == b"data"
     for protocol in protocols:
         await protocol.lost
-    for sock in (*one, *two):
-        sock.close()
+    close_each(*one, *two)
 
 
 async def test_new_protocol_gets_bytes_kept_while_paused(loop: Loop, pair: Pair) -> None:
@@ -199,6 +197,53 @@ async def test_pausing_in_connection_made_holds_early_data(loop: Loop, pair: Pai
     await hang_up(protocol)
 
 
+# ---- a protocol that is replaced -----------------------------------------------------------------
+
+
+async def test_set_protocol_hands_the_data_to_the_new_protocol(loop: Loop) -> None:
+    first, far = await open_pair(loop)
+    transport = first.transport
+    await loop.sock_sendall(far, b"one")
+    await until(lambda: first.data == b"one")
+    second = Recorder()
+    transport.set_protocol(second)
+    assert transport.get_protocol() is second
+    await loop.sock_sendall(far, b"two")
+    await until(lambda: second.data == b"two")
+    assert first.data == b"one"
+    assert second.names() == ["data"]
+    third = BufferedRecorder()
+    transport.set_protocol(protocol=third)
+    await loop.sock_sendall(far, b"three")
+    await until(lambda: third.data == b"three")
+    transport.set_protocol(first)
+    await loop.sock_sendall(far, b"four")
+    await until(lambda: first.data == b"onefour")
+    far.close()
+    assert await first.lost is None
+    assert not second.lost.done()
+    assert not third.lost.done()
+
+
+async def test_set_protocol_within_data_received_takes_effect_at_once(loop: Loop) -> None:
+    first, far = await open_pair(loop)
+    transport = first.transport
+    second = Recorder()
+    received = first.data_received
+
+    def data_received(data: bytes) -> None:
+        received(data)
+        transport.set_protocol(second)
+        far.send(b"for the second")
+
+    first.data_received = data_received
+    far.send(b"for the first")
+    await until(lambda: second.data)
+    assert (first.data, second.data) == (b"for the first", b"for the second")
+    far.close()
+    await second.lost
+
+
 # ---- buffers to read into ------------------------------------------------------------
 
 
@@ -253,19 +298,6 @@ async def test_buffers_of_larger_items_are_filled_by_bytes(loop: Loop, pair: Pai
     await until(lambda: len(protocol.data) == 8)
     assert protocol.data == b"01234567"
     await hang_up(protocol)
-
-
-async def test_a_failing_buffer_updated_is_fatal(loop: Loop, pair: Pair, errors: Errors) -> None:
-    near, far = pair
-    protocol = await attach(loop, near, BufferedRecorder())
-
-    def fail(nbytes: int) -> None:
-        raise ZeroDivisionError
-
-    protocol.buffer_updated = fail
-    far.send(b"data")
-    assert type(await protocol.lost) is ZeroDivisionError
-    errors.expect(ZeroDivisionError, "Fatal error: protocol.buffer_updated() call failed.")
 
 
 async def test_methods_assigned_later_are_called(loop: Loop, pair: Pair) -> None:

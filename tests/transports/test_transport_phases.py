@@ -7,12 +7,12 @@ import asyncio
 import os
 import socket
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import turns, until
+from protocols import receive_all, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -211,21 +211,12 @@ async def test_call_from_another_thread_takes_effect_after_the_turn(
     far.close()
 
 
-async def drained(far: Any) -> bytes:
-    data = b""
-    loop = asyncio.get_running_loop()
-    while piece := await loop.sock_recv(far, 1 << 16):
-        data += piece
-    return data
-
-
 async def test_bytes_written_before_connection_made_are_sent_though_closed(loop: Loop) -> None:
     protocol = Log()
     transport, far = make_stream(loop, protocol)
     transport.write(b"early " * 200_000)
     transport.close()
-    reading: Awaitable[bytes] = loop.create_task(drained(far))
-    assert await reading == b"early " * 200_000
+    assert await receive_all(far) == b"early " * 200_000
     await until(lambda: protocol.calls == ["made", "lost"])
     far.close()
 
@@ -243,4 +234,7 @@ async def test_pausing_a_closing_transport_is_not_an_error(loop: Loop, make: Mak
     assert not transport.is_reading()
     await turns(4)
     assert protocol.calls == ["made", "lost"]
+    if make is not make_read_pipe:
+        transport.pause_reading()
+        transport.resume_reading()
     far.close()

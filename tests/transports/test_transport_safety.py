@@ -13,7 +13,7 @@ from typing import Any
 import ended
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, turns, until
+from protocols import Recorder, close_each, hang_up, turns, until
 
 SCENARIOS = Path(__file__).with_name("transport_safety_scenarios.py")
 
@@ -29,7 +29,7 @@ async def connect(loop: Loop, near: socket.socket) -> tuple[Any, Any]:
     return await loop.create_connection(Recorder, sock=near)
 
 
-# ---- __buffer__ (row 12) ----------------------------------------------------------------
+# ---- objects with __buffer__ -------------------------------------------------------------
 
 
 @with_buffers
@@ -147,8 +147,7 @@ async def test_datagram_keeps_its_address_if_its_buffer_sends_another(loop: Loop
     assert await loop.sock_recv(sockets[1], 100) == b"to the second"
     transport.abort()
     await turns(3)
-    for sock in sockets:
-        sock.close()
+    close_each(*sockets)
 
 
 @with_buffers
@@ -177,7 +176,7 @@ async def test_datagram_buffer_that_closes_its_transport_does_not_crash(
         await turns(3)
 
 
-# ---- extra info (row 13) -----------------------------------------------------------------------
+# ---- extra info -------------------------------------------------------------------------------
 
 
 async def test_key_that_replaces_the_extra_info_does_not_crash(loop: Loop, pair: Pair) -> None:
@@ -194,8 +193,7 @@ async def test_key_that_replaces_the_extra_info_does_not_crash(loop: Loop, pair:
             return False
 
     assert transport.get_extra_info(Evil("zz"), "default") == "default"
-    transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
 
 
 @pytest.mark.goloop_only("goloop's constructor")
@@ -249,8 +247,7 @@ async def test_the_number_of_a_transport_that_is_being_freed_can_be_asked_for(lo
     gc.collect()
     await until(lambda: bool(seen))
     assert reference() is None
-    near.close()
-    far.close()
+    close_each(near, far)
 
 
 # ---- a class in place of goloop's ----------------------------------------------------------------

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import struct
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import ended
 import pytest
 from conftest import LoopFactory, tcp_pair
-from protocols import Made, Recorder, close_all, turns
+from protocols import Made, Recorder, close_all, close_each, hang_up, reset, turns
 
 import goloop
 
@@ -36,8 +35,7 @@ class Accepted:
         self.transport = protocol.transport
 
     async def close(self) -> None:
-        self.transport.abort()
-        await self.protocol.lost
+        await hang_up(self.protocol)
         self.client.close()
         await close_all(self.server)
 
@@ -105,8 +103,7 @@ async def test_shutdown_of_the_given_socket_follows_the_bytes(loop: Loop, pair: 
     transport.write(b"last words")
     near.shutdown(socket.SHUT_WR)
     assert has(far) == b"last words"
-    transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
 
 
 async def test_a_blocking_peer_of_a_given_socket_has_the_bytes_at_once(
@@ -117,8 +114,7 @@ async def test_a_blocking_peer_of_a_given_socket_has_the_bytes_at_once(
     transport, protocol = await loop.create_connection(Recorder, sock=near)
     transport.writelines([b"here", b" and now"])
     assert has(far) == b"here and now"
-    transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
 
 
 @pytest.mark.goloop_only("asyncio sends each write at once")
@@ -149,8 +145,7 @@ async def test_a_given_socket_that_the_program_drops_is_not_exposed(loop: Loop) 
     transport.write(b"visible again")
     assert has(far) == b"visible again"
     assert exposed_sends() == count + 1
-    transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
     far.close()
 
 
@@ -160,7 +155,7 @@ async def test_shutdown_under_tls_follows_the_bytes(loop: Loop) -> None:
     protocols = Made()
     server = await loop.create_server(protocols, "127.0.0.1", 0, ssl=server_context())
     address = server.sockets[0].getsockname()
-    transport, client = await loop.create_connection(
+    _, client = await loop.create_connection(
         Recorder, *address[:2], ssl=client_context(), server_hostname="localhost"
     )
     while not protocols:
@@ -170,10 +165,7 @@ async def test_shutdown_under_tls_follows_the_bytes(loop: Loop) -> None:
     protocols[0].transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
     await client.eof
     assert client.data == b"last words"
-    transport.abort()
-    protocols[0].transport.abort()
-    await client.lost
-    await protocols[0].lost
+    await hang_up(client, protocols[0])
     await close_all(server)
 
 
@@ -293,8 +285,7 @@ def test_write_between_two_runs_is_sent_at_once(loop_factory: LoopFactory) -> No
     assert has(far) == b"between"
     transport.abort()
     loop.run_until_complete(protocol.lost)
-    loop.close()
-    far.close()
+    close_each(loop, far)
 
 
 # ---- the end of a run, and of a process ---------------------------------------------------
@@ -323,8 +314,7 @@ async def test_connection_lost_reports_unsent_bytes(loop: Loop, end: str) -> Non
     accepted = await accept(loop)
     accepted.transport.pause_reading()
     await turns(2)
-    accepted.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    accepted.client.close()
+    reset(accepted.client)
     accepted.transport.write(b"x")
     getattr(accepted.transport, end)()
     assert isinstance(await accepted.protocol.lost, ConnectionError)

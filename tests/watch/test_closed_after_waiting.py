@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import turns
+from protocols import close_each, turns
 from receiving import on_both_loops, receivers
 
 Loop = asyncio.AbstractEventLoop
@@ -47,8 +47,7 @@ async def test_the_address_is_free_again_in_the_same_step(
     assert sock.fileno() == -1
     again = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     again.bind(address)
-    again.close()
-    sender.close()
+    close_each(again, sender)
 
 
 async def test_a_listener_is_closed_in_the_step_that_accepted(loop: Loop) -> None:
@@ -60,8 +59,7 @@ async def test_a_listener_is_closed_in_the_step_that_accepted(loop: Loop) -> Non
     accepted, _ = await loop.sock_accept(listening)
     listening.close()
     assert listening.fileno() == -1
-    for sock in (client, accepted):
-        sock.close()
+    close_each(client, accepted)
 
 
 async def test_a_socket_is_closed_in_the_step_that_connected(loop: Loop) -> None:
@@ -154,8 +152,7 @@ async def test_a_cancelled_task_closes_at_once(loop: Loop) -> None:
     others_peer.send(b"x")
     await asyncio.wait([task])
     assert numbers == [-1]
-    for sock in (far, other, others_peer):
-        sock.close()
+    close_each(far, other, others_peer)
 
 
 @pytest.mark.goloop_only("asyncio has sent in the poll, or waits for ever")
@@ -164,11 +161,9 @@ async def test_running_waiter_does_not_unprotect_the_other(loop: Loop) -> None:
     near, far = tcp_pair()
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 100_000)
     filled = 0
-    try:
+    with contextlib.suppress(BlockingIOError):
         while True:
             filled += near.send(bytes(100_000))
-    except BlockingIOError:
-        pass
 
     async def receive() -> bytes:
         got = await loop.sock_recv(near, 10)
@@ -190,19 +185,20 @@ async def test_running_waiter_does_not_unprotect_the_other(loop: Loop) -> None:
     far.close()
 
 
-@pytest.mark.parametrize("when", ["before the stop", "after the stop"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_loop_that_stops_as_a_socket_turns_ready_keeps_no_socket_open(
-    loop: Loop, name: str, when: str
+def test_a_socket_closed_as_it_turns_ready_and_the_loop_stops_is_not_kept_open(
+    loop: Loop, name: str
 ) -> None:
-    """The task that waits runs in the next run, which may never come."""
+    """The task runs in the next run of the loop, which may never come.
+
+    test_closed_before_next_run.py has sockets that are closed after the stop.
+    """
     near, far = tcp_pair()
     near.setblocking(False)
     watched, other = tcp_pair()
 
     def stop() -> None:
-        if when == "before the stop":
-            near.close()
+        near.close()
         loop.stop()
 
     async def receive() -> Any:
@@ -215,12 +211,10 @@ def test_a_loop_that_stops_as_a_socket_turns_ready_keeps_no_socket_open(
     loop.add_reader(watched, stop)  # ready in the same poll
     loop.run_forever()
     loop.remove_reader(watched)
-    near.close()
     assert near.fileno() == -1
     far.settimeout(60)
     assert far.recv(10) == b""  # not a reset, which an unread byte would have caused
     task.cancel()
     with contextlib.suppress(OSError, asyncio.CancelledError):
         loop.run_until_complete(task)
-    for each in (far, watched, other):
-        each.close()
+    close_each(far, watched, other)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import turns
+from protocols import close_each, reset, turns
 from receiving import on_both_loops, receivers
 
 Loop = asyncio.AbstractEventLoop
@@ -44,8 +44,7 @@ def stop_when_ready(loop: Loop, sock: Any) -> None:
     loop.add_reader(watched, loop.stop)
     loop.run_forever()
     loop.remove_reader(watched)
-    watched.close()
-    other.close()
+    close_each(watched, other)
 
 
 def stopped_receiver(
@@ -94,8 +93,7 @@ def test_an_accepted_connection_outlives_its_listener(loop: Loop, debug: bool) -
     connection, _ = loop.run_until_complete(task)
     connection.send(b"x")
     assert client.recv(10) == b"x"
-    client.close()
-    connection.close()
+    close_each(client, connection)
 
 
 @pytest.mark.parametrize("debug", [False, True])
@@ -104,8 +102,7 @@ def test_an_error_of_the_call_reaches_the_task(loop: Loop, debug: bool) -> None:
     near, far = pair("tcp")
     task = loop.create_task(loop.sock_recv(near, 10))
     loop.run_until_complete(turns())
-    far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    far.close()
+    reset(far)
     stop_when_ready(loop, near)
     near.close()
     with pytest.raises(ConnectionResetError):
@@ -197,11 +194,9 @@ def test_a_closed_loop_keeps_no_socket_of_a_transport_open(loop_factory: Any, fi
 
     transport = loop.run_until_complete(connect())
     if first == "loop":
-        loop.close()
-        near.close()
+        close_each(loop, near)
     else:
-        near.close()
-        loop.close()
+        close_each(near, loop)
     assert near.fileno() == -1
     assert far.recv(10) == b""
     far.close()

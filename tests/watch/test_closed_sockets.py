@@ -16,7 +16,7 @@ import weakref
 from typing import Any
 
 import pytest
-from protocols import Recorder, turns, until
+from protocols import Recorder, close_each, turns, until
 from receiving import Call, on_both_loops, receivers
 
 Loop = asyncio.AbstractEventLoop
@@ -91,8 +91,7 @@ async def test_sock_connect_ends_when_its_socket_is_closed(loop: Loop) -> None:
     assert not waiting.done()
     sock.close()
     await closed(waiting)
-    for each in (listening, *clients):
-        each.close()
+    close_each(listening, *clients)
 
 
 @ends
@@ -132,8 +131,7 @@ async def test_waiting_call_does_not_use_the_numbers_next_owner(loop: Loop) -> N
     await closed(waiting)
     others_peer.send(b"others")
     assert await second == b"others"
-    for each in (far, other, others_peer):
-        each.close()
+    close_each(far, other, others_peer)
 
 
 async def test_file_object_keeps_the_socket_open(loop: Loop) -> None:
@@ -184,8 +182,7 @@ async def test_ready_socket_is_received_before_a_later_close(loop: Loop, files: 
         assert near.fileno() >= 0
         each.close()
     assert near.fileno() == -1
-    for each_socket in (far, other, others_peer):
-        each_socket.close()
+    close_each(far, other, others_peer)
 
 
 @pytest.mark.goloop_only("asyncio's transports don't keep a closed socket")
@@ -240,8 +237,7 @@ def test_a_loop_that_was_closed_is_left_alone(loop_factory: Any) -> None:
 
     waiting = loop.create_task(wait())
     loop.run_until_complete(turns(5))
-    loop.close()
-    near.close()
+    close_each(loop, near)
     assert near.fileno() == -1
     far.close()
     waiting._log_destroy_pending = False

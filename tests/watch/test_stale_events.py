@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import Recorder, until
+from protocols import DatagramRecorder, Recorder, close_each, turns, until
 
 import goloop
 
@@ -31,28 +31,12 @@ async def polls(loop: Loop) -> int:
     return int(goloop.diagnostics(loop)["loop"]["polls"]) - before
 
 
-class Datagrams(asyncio.DatagramProtocol):
-    def __init__(self) -> None:
-        self.received: list[bytes] = []
-        self.errors: list[Exception] = []
-        self.lost = asyncio.get_running_loop().create_future()
-
-    def datagram_received(self, data: bytes, addr: Any) -> None:
-        self.received.append(data)
-
-    def error_received(self, exc: Exception) -> None:
-        self.errors.append(exc)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.lost.set_result(exc)
-
-
 async def stream(loop: Loop, near: socket.socket) -> Any:
     return await loop.create_connection(Recorder, sock=near)
 
 
 async def datagrams(loop: Loop, near: socket.socket) -> Any:
-    return await loop.create_datagram_endpoint(Datagrams, sock=near)
+    return await loop.create_datagram_endpoint(DatagramRecorder, sock=near)
 
 
 async def pipe(loop: Loop, near: socket.socket) -> Any:
@@ -92,8 +76,7 @@ async def test_descriptor_detached_from_its_transport_is_not_polled(
     if end != "data":
         getattr(transport, end, transport.close)()  # a pipe has no abort()
     far.send(b"for the new owner")
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await turns(2)
     if end == "data":
         await until(lambda: transport.is_closing() or getattr(protocol, "errors", ()))
     await asyncio.sleep(0)
@@ -101,10 +84,8 @@ async def test_descriptor_detached_from_its_transport_is_not_polled(
     with socket.socket(fileno=kept) as new_owner:
         assert new_owner.recv(100) == b"for the new owner"
     assert end != "data" or transport_of is not datagrams or len(protocol.errors) == 1
-    transport.close()
-    far.close()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    close_each(transport, far)
+    await turns(2)
     errors.contexts.clear()  # a transport that finds it by a call says so
 
 
@@ -152,8 +133,7 @@ async def test_other_descriptors_still_have_events_after_the_poller_is_replaced(
     assert await asyncio.to_thread(int, "1") == 1  # which wakes the loop
     loop.remove_reader(watched)
     writer.close()
-    for each in (far, watched, other, receiver, sender):
-        each.close()
+    close_each(far, watched, other, receiver, sender)
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["free", "used again"])
@@ -183,8 +163,7 @@ async def test_closed_watched_number_is_dropped_with_one_warning(
         await until(lambda: 2 in called)
         loop.remove_reader(number)
         os.close(number)
-    near.close()
-    far.close()
+    close_each(near, far)
 
 
 IP_RECVERR, IPV6_RECVERR, SO_TIMESTAMPING = 11, 25, 37
@@ -211,15 +190,15 @@ async def test_an_error_queue_that_is_not_read_lets_an_endpoint_sleep(
     with socket.socket(family, socket.SOCK_DGRAM) as nowhere:
         nowhere.bind((host, 0))
         closed = nowhere.getsockname()
-    transport, protocol = await loop.create_datagram_endpoint(Datagrams, sock=sock)
+    transport, protocol = await loop.create_datagram_endpoint(DatagramRecorder, sock=sock)
     transport.sendto(b"x", closed)
     await polls(loop)  # in which it may find out
     assert await polls(loop) < 20
     with socket.socket(family, socket.SOCK_DGRAM) as peer:
         for n in range(100):
             peer.sendto(b"%d" % n, sock.getsockname())
-    await until(lambda: len(protocol.received) == 100)
-    assert protocol.received == [b"%d" % n for n in range(100)]
+    await until(lambda: len(protocol.got) == 100)
+    assert protocol.data() == [b"%d" % n for n in range(100)]
     assert await polls(loop) < 20
     transport.sendto(b"x", closed)
     await asyncio.sleep(0)

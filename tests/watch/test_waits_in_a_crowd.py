@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from protocols import turns
+from protocols import close_each, turns
 
 import goloop
 
@@ -35,8 +35,7 @@ def crowd() -> Iterator[list[Pair]]:
     pairs = [pair() for _ in range(CROWD)]
     yield pairs
     for each in pairs:
-        for sock in each:
-            sock.close()
+        close_each(*each)
 
 
 Between = Callable[[list[Pair], int], None]
@@ -73,8 +72,7 @@ def reopen(crowd: list[Pair], index: int) -> None:
     first, second = crowd[index]
     if index % 2:
         # The number is free when the loop releases it, and then a neighbour's.
-        first.close()
-        second.close()
+        close_each(first, second)
         crowd[index] = pair()
 
 
@@ -83,8 +81,7 @@ def replace(crowd: list[Pair], index: int) -> None:
     if index % 4 == 0:
         other, peer = pair()
         os.dup2(other.fileno(), first.fileno())
-        other.close()
-        second.close()
+        close_each(other, second)
         crowd[index] = first, peer
 
 
@@ -174,8 +171,7 @@ async def test_copies_of_closed_sockets_do_not_wake_the_loop(loop: Loop, crowd: 
     try:
         assert await wakeups(loop, crowd, heard) < 20
     finally:
-        for copy in heard:
-            copy.close()
+        close_each(*heard)
 
 
 @pytest.mark.goloop_only("it counts goloop's polls")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import resource
 import socket
@@ -12,13 +13,13 @@ from typing import Any
 
 import pytest
 from conftest import Errors, LoopFactory, tcp_pair
-from protocols import in_thread, turns, until
+from protocols import close_each, in_thread, turns, until
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
 
 
-# ---- numbers (row 11) ---------------------------------------------------------------
+# ---- numbers -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [10**5, 10**9, 2_000_000_000, 2**31 - 1])
@@ -46,7 +47,7 @@ async def test_the_highest_number_is_watched(loop: Loop, pair: Pair) -> None:
     os.close(high)
 
 
-# ---- other threads (row 24) --------------------------------------------------------------
+# ---- other threads -------------------------------------------------------------------------------
 
 
 def in_a_thread(function: Callable[[], Any]) -> Any:
@@ -133,17 +134,13 @@ def test_another_thread_may_remove_a_reader(loop: Loop, pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("method", ["add_reader", "add_writer"])
-def test_regular_files_are_refused_to_another_thread(loop: Loop, method: str) -> None:
+def test_regular_files_and_closed_numbers_are_refused_to_another_thread(
+    loop: Loop, method: str
+) -> None:
     with open(__file__) as file:
         error = run_beside(loop, lambda: getattr(loop, method)(file, print))
     assert isinstance(error, PermissionError)
-
-
-def test_a_closed_number_is_refused_to_another_thread(loop: Loop) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    os.close(writing)
-    error = run_beside(loop, lambda: loop.add_reader(10**6, print))
+    error = run_beside(loop, lambda: getattr(loop, method)(10**6, print))
     assert isinstance(error, OSError)
 
 
@@ -169,8 +166,7 @@ def test_readers_added_by_many_threads_are_all_called(loop: Loop) -> None:
     for thread in threads:
         thread.join()
     for near, far in pairs:
-        near.close()
-        far.close()
+        close_each(near, far)
 
 
 def test_a_closed_loop_refuses_another_threads_reader(
@@ -229,7 +225,7 @@ async def test_waiter_that_replaced_a_reader_in_the_turn_waits(loop: Loop, pair:
     assert got == [b"first"]
 
 
-# ---- conversions that close the loop (row 4) -------------------------------------------------
+# ---- conversions that close the loop -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["add_reader", "add_writer", "remove_reader"])
@@ -276,10 +272,6 @@ def test_a_socket_that_closes_the_loop_is_an_error(
         DatagramTransport(loop, datagram, asyncio.DatagramProtocol())
     if attribute != "getsockname":
         loop = loop_factory()
-        import contextvars
-
         with pytest.raises(RuntimeError):
             Listener(loop, stream, asyncio.Protocol, None, 1, contextvars.Context())
-    stream.close()
-    datagram.close()
-    loop.close()
+    close_each(stream, datagram, loop)
