@@ -28,6 +28,7 @@ TIME_LIMIT = 60
 
 # The name that every server here reports for its loop.
 LOOP = "goloop.Loop"
+ASYNCIO_LOOP = "asyncio.unix_events._UnixSelectorEventLoop"
 
 # Packages that goloop imports only for a caller that has them.  A freezer that finds them installed
 # freezes them too, with all that they import, which takes most of its time.

@@ -9,6 +9,7 @@ import inspect
 import sys
 
 from jupyter_client.manager import start_new_async_kernel, start_new_kernel
+from loop_name import loop_name
 
 import goloop
 
@@ -75,8 +76,7 @@ async def drive(manager, client):
 
 async def main():
     manager, client = await start_new_async_kernel(kernel_name=sys.argv[1])
-    kind = type(asyncio.get_running_loop())
-    print(f"client: {kind.__module__}.{kind.__qualname__}")
+    print(f"client: {loop_name()}")
     try:
         await drive(manager, client)
     finally:
