@@ -7,10 +7,8 @@ import errno
 import socket
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import ended
 import pytest
 
 from goloop import testing
@@ -203,27 +201,11 @@ def test_options_of_probes_are_linuxs() -> None:
     testing.run(main)
 
 
-SERVES_BOTH = """
-import sys
-sys.path.insert(0, {folder!r})
-import test_network_families as tests
-from goloop import testing
+def trace_of_both_families(seed: int) -> str:
+    async def main(sim: testing.Simulation) -> None:
+        sim.host("a", ipv6=True).spawn(serve)
+        await asyncio.sleep(1)
 
-async def main(sim):
-    host = sim.host("a", ipv6=True)
-    host.spawn(tests.serve)
-    await tests.asyncio.sleep(1)
-
-sys.stdout.write(testing.run(main).trace)
-"""
-
-
-def test_a_server_of_both_families_binds_in_the_same_order_in_each_process() -> None:
-    program = SERVES_BOTH.format(folder=str(Path(__file__).parent))
-    support = str(Path(ended.__file__).parent)
-    traces = {
-        ended.python("-c", program, PYTHONHASHSEED=seed, PYTHONPATH=support).stdout
-        for seed in "1234"
-    }
-    [trace] = traces
+    trace = testing.run(main, seed=seed).trace
     assert "bind" in trace
+    return trace
