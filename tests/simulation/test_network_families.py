@@ -66,7 +66,8 @@ def test_a_host_has_addresses_of_both_families() -> None:
     assert testing.run(main).trace == testing.run(main).trace
 
 
-def test_datagrams_of_ipv6() -> None:
+@testing.simulate(seeds=1)
+async def test_datagrams_of_ipv6(sim: testing.Simulation) -> None:
     got = []
 
     class Receiver(asyncio.DatagramProtocol):
@@ -85,14 +86,11 @@ def test_datagrams_of_ipv6() -> None:
         await asyncio.sleep(1)
         transport.close()
 
-    async def main(sim: testing.Simulation) -> None:
-        a, b = sim.host("a"), sim.host("b")
-        a.spawn(receive)
-        await asyncio.sleep(1)
-        await b.spawn(send, a.address6)
-        assert got == [(b"x", b.address6)]
-
-    testing.run(main)
+    a, b = sim.host("a"), sim.host("b")
+    a.spawn(receive)
+    await asyncio.sleep(1)
+    await b.spawn(send, a.address6)
+    assert got == [(b"x", b.address6)]
 
 
 @pytest.mark.parametrize("policy", ["io", "shuffle"])
@@ -183,22 +181,20 @@ def test_probes_that_are_answered_do_not_hide_a_deadlock() -> None:
         testing.run(main)
 
 
-def test_options_of_probes_are_linuxs() -> None:
-    async def main() -> None:
-        with socket.socket() as sock:
-            for option, usual, most in (
-                (socket.TCP_KEEPIDLE, 7200, 32767),
-                (socket.TCP_KEEPINTVL, 75, 32767),
-                (socket.TCP_KEEPCNT, 9, 127),
-            ):
-                assert sock.getsockopt(socket.IPPROTO_TCP, option) == usual
-                sock.setsockopt(socket.IPPROTO_TCP, option, most)
-                assert sock.getsockopt(socket.IPPROTO_TCP, option) == most
-                for wrong in (0, most + 1):
-                    with pytest.raises(OSError, match="Invalid argument"):
-                        sock.setsockopt(socket.IPPROTO_TCP, option, wrong)
-
-    testing.run(main)
+@testing.simulate(seeds=1)
+async def test_options_of_probes_are_linuxs() -> None:
+    with socket.socket() as sock:
+        for option, usual, most in (
+            (socket.TCP_KEEPIDLE, 7200, 32767),
+            (socket.TCP_KEEPINTVL, 75, 32767),
+            (socket.TCP_KEEPCNT, 9, 127),
+        ):
+            assert sock.getsockopt(socket.IPPROTO_TCP, option) == usual
+            sock.setsockopt(socket.IPPROTO_TCP, option, most)
+            assert sock.getsockopt(socket.IPPROTO_TCP, option) == most
+            for wrong in (0, most + 1):
+                with pytest.raises(OSError, match="Invalid argument"):
+                    sock.setsockopt(socket.IPPROTO_TCP, option, wrong)
 
 
 def trace_of_both_families(seed: int) -> str:

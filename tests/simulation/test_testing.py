@@ -304,16 +304,14 @@ def test_chance_comes_from_the_seed() -> None:
 
 
 @linux
-def test_a_seed_can_be_set_and_the_state_kept_within() -> None:
-    async def main() -> None:
-        random.seed(1)
-        state = random.getstate()
-        first = random.random(), random.getrandbits(10)
-        random.setstate(state)
-        assert (random.random(), random.getrandbits(10)) == first
-        assert random.Random(1).random() == first[0]
-
-    testing.run(main)
+@testing.simulate(seeds=1)
+async def test_a_seed_can_be_set_and_the_state_kept_within() -> None:
+    random.seed(1)
+    state = random.getstate()
+    first = random.random(), random.getrandbits(10)
+    random.setstate(state)
+    assert (random.random(), random.getrandbits(10)) == first
+    assert random.Random(1).random() == first[0]
 
 
 @linux

@@ -194,22 +194,19 @@ async def test_cancelled_sock_connect_leaves_no_writer(
 
 
 @pytest.mark.report("MagicStack/uvloop#408")
-def test_loop_runs_on_while_threads_call_soon(loop: asyncio.AbstractEventLoop) -> None:
+async def test_loop_runs_on_while_threads_call_soon(loop: asyncio.AbstractEventLoop) -> None:
     seen: list[int] = []
 
     def call() -> None:
         for number in range(2000):
             loop.call_soon_threadsafe(seen.append, number)
 
-    async def main() -> None:
-        threads = [threading.Thread(target=call) for _ in range(4)]
-        for each in threads:
-            each.start()
-        await until(lambda: len(seen) == 8000)
-        for each in threads:
-            each.join()
-
-    loop.run_until_complete(main())
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for each in threads:
+        each.start()
+    await until(lambda: len(seen) == 8000)
+    for each in threads:
+        each.join()
 
 
 @pytest.mark.report("MagicStack/uvloop#469")
