@@ -7,6 +7,7 @@ later or never ends in the test's time limit.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import gc
 import importlib
@@ -27,6 +28,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
 
 import goloop
@@ -70,16 +72,23 @@ class Reports(list[watchdog.Blocked]):
             self.begun.set()
 
 
-@pytest.fixture
-def reports(caplog: pytest.LogCaptureFixture) -> Iterator[Reports]:
-    caplog.set_level(logging.WARNING, "goloop")
+@contextlib.contextmanager
+def subscribed() -> Iterator[Reports]:
     made = Reports()
-    watchdog._shown.clear()
     unsubscribe = watchdog.subscribe(made)
     yield made
     unsubscribe()
+    unsubscribe()  # has no effect
     os.close(made.reader)
     os.close(made.writer)
+
+
+@pytest.fixture
+def reports(caplog: pytest.LogCaptureFixture) -> Iterator[Reports]:
+    caplog.set_level(logging.WARNING, "goloop")
+    watchdog._shown.clear()
+    with subscribed() as made:
+        yield made
 
 
 def run(main: Any, limit: float = LIMIT) -> Any:
@@ -110,6 +119,15 @@ def spins(reports: Reports) -> None:
 
 def waits_in_c(reports: Reports) -> None:
     assert select.select([reports.reader], [], [], PATIENCE)[0]  # waits in C
+
+
+def blocks_by(what: Callable[[Reports], None], reports: Reports) -> Callable[[], Any]:
+    """Return a main function that blocks once."""
+
+    async def main() -> None:
+        what(reports)
+
+    return main
 
 
 @pytest.mark.parametrize(
@@ -250,19 +268,13 @@ def test_an_import_in_a_loop_that_has_had_events_is_a_block(
 def test_other_blocks_before_the_first_event_are_warnings(
     reports: Reports, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        waits_in_c(reports)
-
-    run(main)
+    run(blocks_by(waits_in_c, reports))
     assert not reports[0].importing
     assert caplog.records[0].levelno == logging.WARNING
 
 
 def test_time_in_unknown_calls_has_no_place(reports: Reports) -> None:
-    async def main() -> None:
-        waits_in_c(reports)
-
-    run(main)
+    run(blocks_by(waits_in_c, reports))
     unknown, known = watchdog.Frame("?", "", 0), watchdog.Frame("f", "/app/app.py", 3)
     other = watchdog.Frame("g", "/app/app.py", 9)
     ended = reports[1]._replace(duration=1.0)
@@ -279,10 +291,7 @@ def test_time_in_unknown_calls_has_no_place(reports: Reports) -> None:
 def test_report_can_be_copied(reports: Reports) -> None:
     """The loop of a report is the same in a copy; it can be neither pickled nor copied deeply."""
 
-    async def main() -> None:
-        waits_in_c(reports)
-
-    run(main)
+    run(blocks_by(waits_in_c, reports))
     copied = copy.copy(reports[1])
     assert copied == reports[1]
     assert copied is not reports[1]
@@ -295,10 +304,7 @@ def test_report_can_be_copied(reports: Reports) -> None:
 
 
 def test_a_later_stack_with_the_same_own_call_is_not_repeated(reports: Reports) -> None:
-    async def main() -> None:
-        waits_in_c(reports)
-
-    run(main)
+    run(blocks_by(waits_in_c, reports))
     own, other = (watchdog.Frame(name, "/app/app.py", 3) for name in "fg")
     inner, deeper = (watchdog.Frame(name, os.__file__, 9) for name in ("walk", "scandir"))
     later = ((0.2, (own, inner, deeper)), (0.4, (other,)), (0.8, (other,)))
@@ -464,11 +470,8 @@ def test_many_short_callbacks_are_reported_as_such(
     reports.clear()
     reports.begun.clear()
 
-    async def alone() -> None:
-        waits_in_c(reports)
-
     os.read(reports.reader, 1)
-    run(alone)
+    run(blocks_by(waits_in_c, reports))
     assert not any(" callbacks in" in each.getMessage() for each in caplog.records)
     # The thread has waited, and used no processor time.
     begin, end = reports[:2]
@@ -648,12 +651,9 @@ def test_a_limit_of_0_reports_nothing(reports: Reports) -> None:
         loop.set_watchdog(0)
         spins(reports)  # until the other loop's block is reported, which began later
 
-    async def blocked() -> None:
-        spins(reports)
-
     thread = threading.Thread(target=goloop.run, args=(quiet(),))
     thread.start()
-    run(blocked)
+    run(blocks_by(spins, reports))
     thread.join()
     assert len(reports) == 2
     assert len({id(each.loop) for each in reports}) == 1
@@ -689,18 +689,9 @@ def test_a_subscriber_that_fails_is_logged(
 
     unsubscribe = watchdog.subscribe(fails)
     # The first subscriber is told first, so the last one must be told all the same.
-    last = Reports()
-    end = watchdog.subscribe(last)
-
-    async def main() -> None:
-        spins(last)
-
-    run(main)
+    with subscribed() as last:
+        run(blocks_by(spins, last))
     unsubscribe()
-    unsubscribe()
-    end()
-    os.close(last.reader)
-    os.close(last.writer)
     assert len(last) == len(reports) == 2
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [kind] * 2
 
@@ -721,20 +712,12 @@ def test_failing_log_of_a_failed_subscriber_does_not_affect_the_others(
     handler = Refusing()
     watchdog.logger.addHandler(handler)
     unsubscribe = watchdog.subscribe(fails)
-    last = Reports()
-    end = watchdog.subscribe(last)
-
-    async def main() -> None:
-        spins(last)
-
     try:
-        run(main)
+        with subscribed() as last:
+            run(blocks_by(spins, last))
     finally:
         watchdog.logger.removeHandler(handler)
         unsubscribe()
-        end()
-        os.close(last.reader)
-        os.close(last.writer)
     assert [each.ended for each in last] == [False, True]
     assert shown == [OSError] * 2
 
@@ -744,10 +727,7 @@ def test_an_interrupt_of_the_log_stops_no_later_report(reports: Reports) -> None
         def emit(self, record: logging.LogRecord) -> None:
             raise KeyboardInterrupt
 
-    async def main() -> None:
-        spins(reports)
-
-    run(main)
+    run(blocks_by(spins, reports))
     begin, end = reports
     handler = Interrupted()
     watchdog.logger.addHandler(handler)
@@ -760,7 +740,7 @@ def test_an_interrupt_of_the_log_stops_no_later_report(reports: Reports) -> None
     watchdog._publish()  # reports the remaining events after the interrupt
     assert reports == [begin, end, end]
     reports.begun.clear()
-    run(main)
+    run(blocks_by(spins, reports))
     assert [each.ended for each in reports[3:]] == [False, True]
 
 
@@ -790,15 +770,9 @@ def test_end_report_follows_begin_report_without_blocking_the_loop(
 
 
 def test_unsubscribed_callback_gets_no_reports(reports: Reports) -> None:
-    gone = Reports()
-    watchdog.subscribe(gone)()
-
-    async def main() -> None:
-        spins(reports)
-
-    run(main)
-    os.close(gone.reader)
-    os.close(gone.writer)
+    with subscribed() as gone:
+        pass
+    run(blocks_by(spins, reports))
     assert gone == []
     assert reports
 
@@ -854,8 +828,8 @@ def test_c_function_is_named_while_it_keeps_the_gil() -> None:
         assert HELD in lines[0]
         assert f"process {process.pid} " in lines[0]
         assert lines[0].endswith(f" [loop 1, thread {process.pid}, block 1]")
-        assert lines[1].endswith(".main")  # nothing of the program's start
-        assert any(line.endswith(".main") for line in lines)
+        # Nothing of the program's start.
+        assert lines[1].endswith(" in c_function_is_named_while_it_keeps_the_gil")
         # The program continues, and reports the earlier block.
         out, err = process.communicate()
     assert out == "[False, True]\n"
@@ -961,29 +935,27 @@ def test_stderr_gets_json_where_that_is_wanted() -> None:
 
 
 def test_the_environment_sets_the_limit() -> None:
-    with program("the_environment_sets_the_limit", GOLOOP_WATCHDOG="0.05") as process:
-        out, err = process.communicate()
-    assert out == "[False, True]\n", err
+    assert (
+        ended.passes(SCENARIOS, "the_environment_sets_the_limit", GOLOOP_WATCHDOG="0.05")
+        == "[False, True]\n"
+    )
 
 
 def test_invalid_watchdog_limit_gives_a_warning() -> None:
-    with program("invalid_limit_gives_a_warning", GOLOOP_WATCHDOG="soon") as process:
-        out, err = process.communicate()
-    assert out == "ran\n"
-    assert (
-        "RuntimeWarning: GOLOOP_WATCHDOG='soon' is not a number of seconds; using the default 1"
-        in err
+    done = ended.python(
+        SCENARIOS, "invalid_limit_gives_a_warning", apart=True, GOLOOP_WATCHDOG="soon"
     )
+    assert done.stdout == "ran\n"
+    warning = "GOLOOP_WATCHDOG='soon' is not a number of seconds; using the default 1"
+    assert f"RuntimeWarning: {warning}" in done.stderr
 
 
 @pytest.mark.parametrize("what", ["keeps_the_gil", "spins"])
 def test_the_process_gives_up(what: str) -> None:
-    with program(
-        "the_process_gives_up", what, GOLOOP_WATCHDOG="0", GOLOOP_WATCHDOG_ABORT="0.2"
-    ) as process:
+    limits = {"GOLOOP_WATCHDOG": "0", "GOLOOP_WATCHDOG_ABORT": "0.2"}
+    with program("the_process_gives_up", what, **limits) as process:
         assert process.stderr is not None
         err = process.stderr.read()
-        process.wait()
     assert process.returncode == -signal.SIGABRT
     assert "aborting the process" in err
     assert re.search(rf"in (\S+\.)?{what}\n", err)
@@ -1003,9 +975,7 @@ def test_a_process_that_was_stopped_is_not_blocked() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_has_a_watchdog_of_its_own() -> None:
-    with program("a_forked_child_has_a_watchdog_of_its_own") as process:
-        out, err = process.communicate()
-    assert out == "well\n", err
+    assert ended.passes(SCENARIOS, "a_forked_child_has_a_watchdog_of_its_own") == "well\n"
 
 
 def test_block_ends_though_imports_are_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
