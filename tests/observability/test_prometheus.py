@@ -24,6 +24,7 @@ from typing import Any
 import ended
 import prometheus_client
 import pytest
+from asked_programs import Program
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import (
@@ -260,16 +261,13 @@ class Worker:
 class Server:
     """The master."""
 
-    process: subprocess.Popen[str]
+    process: Program
     directory: Path
     pids: set[int] = dataclasses.field(default_factory=set)
 
     def tell(self, command: str) -> str:
         """The answer to a command."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
+        self.process.say(command)
         return self.process.stdout.readline().strip()
 
     def fork(self) -> Worker:
@@ -282,7 +280,7 @@ class Server:
 @contextlib.contextmanager
 def prefork(directory: Path, interval: float) -> Iterator[Server]:
     """The master, with a directory for its workers."""
-    with subprocess.Popen(
+    with Program(
         [sys.executable, PROGRAMS / "prefork.py", str(interval)],
         env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(directory)},
         stdin=subprocess.PIPE,

@@ -30,6 +30,7 @@ from typing import Any
 
 import ended
 import pytest
+from asked_programs import Program
 
 import goloop
 from goloop import watchdog
@@ -798,8 +799,8 @@ def test_invalid_limit_is_refused(limit: float) -> None:
 HELD = "has not been written yet" if sys.version_info[:2] == (3, 12) else ", and the GIL is held"
 
 
-def program(name: str, *arguments: object, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def program(name: str, *arguments: object, **environment: str) -> Program:
+    return Program(
         [sys.executable, SCENARIOS, name, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -809,9 +810,8 @@ def program(name: str, *arguments: object, **environment: str) -> subprocess.Pop
     )
 
 
-def read_report(process: subprocess.Popen[str], last: str) -> list[str]:
+def read_report(process: Program, last: str) -> list[str]:
     """Return the program's output on stderr up to the line that ends with `last`."""
-    assert process.stderr is not None
     lines: list[str] = []
     while not (lines and lines[-1].endswith(last)):
         line = process.stderr.readline()
@@ -893,7 +893,6 @@ def test_failing_log_does_not_stop_further_reports() -> None:
     """The report would need the lock of the handler that blocks the loop."""
     with program("failing_log_does_not_stop_further_reports") as process:
         try:
-            assert process.stderr is not None
             first = process.stderr.readline()
             more = first if GIL_DISABLED else read_report(process, "StreamHandler.flush")[-1]
         finally:
@@ -915,7 +914,6 @@ def test_logged_blocks_are_not_repeated_on_stderr() -> None:
 @needs_gil
 def test_stderr_gets_json_where_that_is_wanted() -> None:
     with program("stderr_gets_json_where_that_is_wanted", GOLOOP_WATCHDOG_STDERR="json") as process:
-        assert process.stderr is not None
         told = json.loads(process.stderr.readline())
         _, err = process.communicate()
     assert "was blocked for" in err
@@ -954,7 +952,6 @@ def test_invalid_watchdog_limit_gives_a_warning() -> None:
 def test_the_process_gives_up(what: str) -> None:
     limits = {"GOLOOP_WATCHDOG": "0", "GOLOOP_WATCHDOG_ABORT": "0.2"}
     with program("the_process_gives_up", what, **limits) as process:
-        assert process.stderr is not None
         err = process.stderr.read()
     assert process.returncode == -signal.SIGABRT
     assert "aborting the process" in err
@@ -964,7 +961,6 @@ def test_the_process_gives_up(what: str) -> None:
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGSTOP")
 def test_a_process_that_was_stopped_is_not_blocked() -> None:
     with program("a_process_that_was_stopped_is_not_blocked") as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         os.kill(process.pid, signal.SIGSTOP)
         time.sleep(1.5)
