@@ -67,16 +67,12 @@ SUITES = {
         different={
             "tests/test_web_functional.py::test_keepalive_expires_on_time[pyloop]": (
                 "patches loop.time() and expects the loop's timers to go by it"
-            ),
+            )
         },
     ),
     # Against a PostgreSQL: its own, of `initdb` and `postgres`, which do not run as root, or that
     # of PGHOST, PGPORT and PGUSER.
-    "asyncpg": Suite(
-        "asyncpg distro",
-        package="asyncpg",
-        builds="setuptools wheel Cython",
-    ),
+    "asyncpg": Suite("asyncpg distro", package="asyncpg", builds="setuptools wheel Cython"),
     "asyncssh": Suite(
         "asyncssh[bcrypt] pyOpenSSL python-pkcs11 fido2",
         "--ignore=tests/test_connection.py",  # hangs on asyncio, too
@@ -120,7 +116,7 @@ SUITES = {
         different={
             "tests/test_compat.py::test_asyncio_run__default_loop_factory": (
                 "expects the default loop to be asyncio's own, which the policy changes"
-            ),
+            )
         },
     ),
     "websockets": Suite(
@@ -155,13 +151,7 @@ PIP = (sys.executable, "-m", "pip")
 
 def install(name: str, suite: Suite) -> None:
     """Install the project and its tests' requirements into this interpreter's environment."""
-    wanted = [
-        name,
-        *suite.needs.split(),
-        *suite.builds.split(),
-        "pytest",
-        "pytest-timeout",
-    ]
+    wanted = [name, *suite.needs.split(), *suite.builds.split(), "pytest", "pytest-timeout"]
     subprocess.run([*PIP, "install", "-q", *wanted], check=True)
 
 
@@ -182,14 +172,7 @@ def fetch(name: str, suite: Suite, folder: Path, repository: str | None) -> Path
 
 def unpack(name: str, version: str, folder: Path) -> None:
     """A version's sources, as pip has them."""
-    options = [
-        "-q",
-        "--no-deps",
-        "--no-binary=:all:",
-        "--no-build-isolation",
-        "-d",
-        str(folder),
-    ]
+    options = ["-q", "--no-deps", "--no-binary=:all:", "--no-build-isolation", "-d", str(folder)]
     subprocess.run([*PIP, "download", *options, f"{name}=={version}"], check=True)
     (archive,) = folder.glob(f"{name}-*.tar.gz")
     with tarfile.open(archive) as packed:

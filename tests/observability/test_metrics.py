@@ -863,9 +863,7 @@ async def test_a_snapshot_from_another_thread_while_the_loop_sleeps(loop: Any) -
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_metrics_of_a_forked_child_start_at_zero() -> None:
-    done = ended.python(
-        PROGRAMS / "forked_child.py",
-    )
+    done = ended.python(PROGRAMS / "forked_child.py")
     assert done.stdout == "well\n"
 
 

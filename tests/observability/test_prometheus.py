@@ -27,9 +27,7 @@ import pytest
 from asked_programs import Program
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.openmetrics.parser import (
-    text_string_to_metric_families as parse_openmetrics,
-)
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 import goloop
@@ -135,9 +133,7 @@ def test_every_field_is_exported_with_its_value(monkeypatch: pytest.MonkeyPatch)
         assert family.documentation == spec.text
 
 
-def test_a_value_is_in_the_buckets_of_all_bounds_above_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_value_is_in_the_buckets_of_all_bounds_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = Metrics(
         iteration_time=histogram(500, 900_000, 900_000, 70_000_000_000),
         events_per_turn=histogram(0, 3, 3, 4, scale=1.0),
@@ -443,12 +439,7 @@ def test_sums_do_not_depend_on_the_order_of_ending_processes(tmp_path: Path) -> 
 @pytest.mark.parametrize("how", ["removed", "another user's"])
 def test_unusable_directory_leaves_the_processs_own_metrics(how: str, tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
-    done = ended.python(
-        PROGRAMS / "unusable_directory.py",
-        tmp_path / "shared",
-        how,
-        apart=True,
-    )
+    done = ended.python(PROGRAMS / "unusable_directory.py", tmp_path / "shared", how, apart=True)
     assert done.stdout == "True\nTrue\n"
     # Once for each thing that fails: where the folder is gone, writing the own ones, too.
     warned = done.stderr.count("metrics can't be shared with other processes")
@@ -561,9 +552,7 @@ def test_child_can_read_metrics_after_a_fork_during_a_read() -> None:
     ended.passes(PROGRAMS / "fork_during_a_read.py")
 
 
-def test_invalid_directory_and_interval_are_refused(
-    tmp_path: Path,
-) -> None:
+def test_invalid_directory_and_interval_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         goloop.prometheus.Collector(tmp_path / "missing")
     for interval in (0, -1.0, float("nan"), float("inf"), 1e300):
@@ -585,12 +574,7 @@ def test_invalid_directory_and_interval_are_refused(
 def test_import_without_the_package_names_the_extra_to_install(
     module: str, package: str, extra: str
 ) -> None:
-    ended.passes(
-        PROGRAMS / "missing_package.py",
-        module,
-        package,
-        extra,
-    )
+    ended.passes(PROGRAMS / "missing_package.py", module, package, extra)
 
 
 def test_import_of_otel_without_the_extension_is_an_error() -> None:

@@ -66,11 +66,7 @@ def plain(wait: Callable[[], None]) -> None:
 
 
 def over_lines(wait: Callable[[], None]) -> None:
-    value = [
-        1,
-        wait(),
-        3,
-    ]
+    value = [1, wait(), 3]
     del value
 
 

@@ -464,9 +464,7 @@ def test_top_waits_for_a_program_that_has_not_imported_goloop(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the environment is read from /proc")
-def test_program_that_does_not_import_goloop_is_told_apart(
-    starting: Program,
-) -> None:
+def test_program_that_does_not_import_goloop_is_told_apart(starting: Program) -> None:
     never = top_command.Top([starting.pid], 1.0, 1)
     never._patient_until = 0.0
     with pytest.raises(top_command._NothingToShow) as caught:
@@ -934,11 +932,7 @@ def test_terminal_resize_takes_effect_at_once(screen: Tmux, program: Program) ->
     [(signal.SIGTERM, 128 + 15), (signal.SIGHUP, 128 + 1), (signal.SIGINT, 130)],
 )
 def test_signal_ends_top_and_restores_the_terminal(
-    screen: Tmux,
-    program: Program,
-    tmp_path: Path,
-    number: signal.Signals,
-    status: int,
+    screen: Tmux, program: Program, tmp_path: Path, number: signal.Signals, status: int
 ) -> None:
     screen.type("stty -a > before; echo kept")
     screen.until_shown("^kept$")

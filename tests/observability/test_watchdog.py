@@ -135,10 +135,7 @@ def blocks_by(what: Callable[[Reports], None], reports: Reports) -> Callable[[],
     ("what", "mark"), [(spins, "spins"), (waits_in_c, "waits in C")], ids=["spins", "in-c"]
 )
 def test_a_block_is_reported_with_its_line_and_task(
-    what: Callable[[Reports], None],
-    mark: str,
-    reports: Reports,
-    caplog: pytest.LogCaptureFixture,
+    what: Callable[[Reports], None], mark: str, reports: Reports, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def blocks() -> None:
         await asyncio.sleep(0)
@@ -745,9 +742,7 @@ def test_an_interrupt_of_the_log_stops_no_later_report(reports: Reports) -> None
     assert [each.ended for each in reports[3:]] == [False, True]
 
 
-def test_end_report_follows_begin_report_without_blocking_the_loop(
-    reports: Reports,
-) -> None:
+def test_end_report_follows_begin_report_without_blocking_the_loop(reports: Reports) -> None:
     passed = threading.Event()
     events: list[str] = []
 

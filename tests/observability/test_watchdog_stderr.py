@@ -63,9 +63,7 @@ def test_full_stderr_does_not_block_the_abort(
     full: tuple[int, int], options: tuple[str, ...]
 ) -> None:
     done = subprocess.run(
-        [sys.executable, *options, SCENARIOS, "abort"],
-        stderr=full[1],
-        timeout=PATIENCE,
+        [sys.executable, *options, SCENARIOS, "abort"], stderr=full[1], timeout=PATIENCE
     )
     assert done.returncode == -signal.SIGABRT
 

@@ -24,9 +24,7 @@ def test_dask_computes_on_two_workers(programs: Programs) -> None:
         node.end()
 
 
-def test_a_client_of_dask_that_is_synchronous_has_its_loop_in_a_thread(
-    programs: Programs,
-) -> None:
+def test_a_client_of_dask_that_is_synchronous_has_its_loop_in_a_thread(programs: Programs) -> None:
     said = programs.ends_well("-W", "ignore::DeprecationWarning", APPS / "dask_in_threads.py")
     # Dask may leave a connection that it was making as it ended, of which Python warns.
     loops = [line for line in said.splitlines() if line.startswith(("goloop.", "asyncio."))]

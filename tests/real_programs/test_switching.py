@@ -220,10 +220,7 @@ def test_program_without_the_patched_function_runs_with_a_warning(
     (tmp_path / "uvicorn" / "__init__.py").write_text("")
     (tmp_path / "uvicorn" / "loops" / "__init__.py").write_text("")
     (tmp_path / "uvicorn" / "loops" / "auto.py").write_text("def another(): return 5\n")
-    said = programs.ends_well(
-        *(*GOLOOP, APPS / "loader_of_uvicorn.py"),
-        PYTHONPATH=str(tmp_path),
-    )
+    said = programs.ends_well(*GOLOOP, APPS / "loader_of_uvicorn.py", PYTHONPATH=str(tmp_path))
     assert "5 SourceFileLoader SourceFileLoader" in said
     assert "goloop cannot make uvicorn.loops.auto use its loop" in said
 

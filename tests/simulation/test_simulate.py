@@ -447,10 +447,7 @@ def test_failed_tls_leaves_no_leftovers() -> None:
 
     async def fail() -> None:
         server = await asyncio.start_server(
-            lambda reader, writer: writer.close(),
-            "localhost",
-            80,
-            ssl=context,
+            lambda reader, writer: writer.close(), "localhost", 80, ssl=context
         )
         async with server:
             with pytest.raises(ssl.SSLError):  # a certificate that nothing vouches for

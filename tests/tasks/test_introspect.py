@@ -163,9 +163,7 @@ def test_no_name_reaches_the_terminal_as_a_command() -> None:
 
 
 @linux_only
-def test_environment_variables_do_not_hide_the_introspection_socket(
-    program: Program,
-) -> None:
+def test_environment_variables_do_not_hide_the_introspection_socket(program: Program) -> None:
     for folder in ("/nonexistent", "", "relative", "/dev/null"):
         done = goloop("ps", str(program.pid), XDG_RUNTIME_DIR=folder, TMPDIR=folder)
         assert done.returncode == 0, done.stderr
@@ -291,9 +289,7 @@ def test_each_answer_has_process_id_and_protocol_version(program: Program) -> No
         assert answer["pid"] == program.pid
 
 
-def test_a_question_that_is_not_known_is_answered_with_an_error(
-    program: Program,
-) -> None:
+def test_a_question_that_is_not_known_is_answered_with_an_error(program: Program) -> None:
     for question in (b'{"ask": "x"}\n', b"{}\n", b"[]\n", b"\n", b"\xff\n", b'{"ask"', b"9" * 4000):
         answer = raw(program.pid, question + (b"" if question.endswith(b"\n") else b"\n"))
         assert set(answer) == {"protocol", "pid", "error"}
@@ -302,9 +298,7 @@ def test_a_question_that_is_not_known_is_answered_with_an_error(
     assert len(ask(program.pid, "tasks")["tasks"]) == 4
 
 
-def test_silent_client_does_not_block_other_requests(
-    program: Program,
-) -> None:
+def test_silent_client_does_not_block_other_requests(program: Program) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(address(program.pid))
         assert len(ask(program.pid, "tasks")["tasks"]) == 4

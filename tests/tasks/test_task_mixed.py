@@ -188,9 +188,7 @@ def test_task_awaits_any_object_with_the_future_protocol(loop: asyncio.AbstractE
     loop.run_until_complete(main())
 
 
-def test_system_exit_and_keyboard_interrupt_leave_the_loop(
-    loop: asyncio.AbstractEventLoop,
-) -> None:
+def test_system_exit_and_keyboard_interrupt_leave_the_loop(loop: asyncio.AbstractEventLoop) -> None:
     async def leaves(error: type[BaseException]) -> None:
         await asyncio.sleep(0)
         raise error

@@ -177,9 +177,7 @@ async def test_task_has_the_given_name(loop: asyncio.AbstractEventLoop) -> None:
 
 
 @pytest.mark.report("MagicStack/uvloop#378")
-async def test_cancelled_sock_connect_leaves_no_writer(
-    loop: asyncio.AbstractEventLoop,
-) -> None:
+async def test_cancelled_sock_connect_leaves_no_writer(loop: asyncio.AbstractEventLoop) -> None:
     with socket.socket() as listening, socket.socket() as filling, socket.socket() as client:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)
@@ -210,9 +208,7 @@ async def test_loop_runs_on_while_threads_call_soon(loop: asyncio.AbstractEventL
 
 
 @pytest.mark.report("MagicStack/uvloop#469")
-async def test_when_of_a_timer_that_ran_or_was_cancelled(
-    loop: asyncio.AbstractEventLoop,
-) -> None:
+async def test_when_of_a_timer_that_ran_or_was_cancelled(loop: asyncio.AbstractEventLoop) -> None:
     before = loop.time()
     ran = loop.call_later(0.001, int)
     cancelled = loop.call_later(0.001, int)
