@@ -352,16 +352,6 @@ def test_counts_of_a_killed_worker_remain(tmp_path: Path) -> None:
 
 
 @pytest.mark.forks
-def test_last_counts_of_an_ended_worker_remain(tmp_path: Path) -> None:
-    with prefork(tmp_path, NEVER) as server:
-        first, second = server.fork(), server.fork()
-        first.count(3)
-        first.end()
-        found = second.scrape()
-        assert (found[COUNTER], found["goloop_loops"]) == (3, 1)
-
-
-@pytest.mark.forks
 def test_crash_while_adding_up_counts_nothing_twice(tmp_path: Path) -> None:
     with prefork(tmp_path, NEVER) as server:
         first, second = server.fork(), server.fork()

@@ -214,7 +214,7 @@ def forking() -> Iterator[tuple[int, int]]:
 
 @linux_only
 @pytest.mark.forks
-def test_all_finds_every_process_that_answers() -> None:
+def test_all_finds_every_process_that_answers_and_several_can_be_named() -> None:
     with forking() as (parent, child):
         [told] = refreshes("--all", "--once")
         found = {process["pid"]: process for process in told["processes"]}
@@ -223,6 +223,8 @@ def test_all_finds_every_process_that_answers() -> None:
             [loop] = found[pid]["loops"]
             assert [row["stack"][0][0] for row in loop["tasks"]] == ["worker"]
             assert loop["native_id"] == pid
+        [told] = refreshes(str(child), str(parent), "--once")
+        assert [process["pid"] for process in told["processes"]] == sorted((parent, child))
         text = goloop("top", "--all", "--once").stdout
         for pid in (parent, child):
             assert f"pid {pid} " in text
@@ -232,14 +234,6 @@ def test_all_finds_every_process_that_answers() -> None:
     assert left.returncode == 0 or "there is no program of this user to show" in left.stderr
     told = json.loads(left.stdout) if left.returncode == 0 else {"processes": []}
     assert not {parent, child} & {process["pid"] for process in told["processes"]}
-
-
-@linux_only
-@pytest.mark.forks
-def test_several_processes_can_be_named() -> None:
-    with forking() as (parent, child):
-        [told] = refreshes(str(child), str(parent), "--once")
-        assert [process["pid"] for process in told["processes"]] == sorted((parent, child))
 
 
 @linux_only
@@ -540,32 +534,25 @@ def test_the_help_names_the_commands() -> None:
 # ---- texts in columns ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (0.25, "0.2"), (9, "9"), (12.3, "12"), (9999, "9999"), (10_000, "10.0k"),
-     (123_456, "123k"), (1.5e6, "1.5M"), (2e9, "2.0G"), (5e13, "50000G")],
-)  # fmt: skip
-def test_numbers(value: float, text: str) -> None:
-    assert top_view.number(value) == text
+FORMATTED = [
+    (top_view.number, [
+        (0, "0"), (0.25, "0.2"), (9, "9"), (12.3, "12"), (9999, "9999"), (10_000, "10.0k"),
+        (123_456, "123k"), (1.5e6, "1.5M"), (2e9, "2.0G"), (5e13, "50000G")]),
+    (top_view.size, [
+        (0, "0 B"), (999, "999 B"), (999.9, "1.0 kB"), (1500, "1.5 kB"), (123_456, "123 kB"),
+        (2_000_000, "2.0 MB"), (3e9, "3.0 GB"), (4e12, "4.0 TB"), (5e15, "5000 TB")]),
+    (top_view.duration, [
+        (0, "0"), (-1, "0"), (5e-9, "5.0 ns"), (85e-6, "85.0 µs"), (850e-6, "850 µs"),
+        (1.2e-3, "1.2 ms"), (0.5, "500 ms"), (0.9999, "1.0 s"), (59, "59.0 s"), (61, "1 min 1 s"),
+        (3700, "1 h 1 min"), (90_000, "1 d 1 h")]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0 B"), (999, "999 B"), (999.9, "1.0 kB"), (1500, "1.5 kB"), (123_456, "123 kB"),
-     (2_000_000, "2.0 MB"), (3e9, "3.0 GB"), (4e12, "4.0 TB"), (5e15, "5000 TB")],
-)  # fmt: skip
-def test_sizes(value: float, text: str) -> None:
-    assert top_view.size(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (-1, "0"), (5e-9, "5.0 ns"), (85e-6, "85.0 µs"), (850e-6, "850 µs"),
-     (1.2e-3, "1.2 ms"), (0.5, "500 ms"), (0.9999, "1.0 s"), (59, "59.0 s"), (61, "1 min 1 s"),
-     (3700, "1 h 1 min"), (90_000, "1 d 1 h")],
-)  # fmt: skip
-def test_durations(value: float, text: str) -> None:
-    assert top_view.duration(value) == text
+@pytest.mark.parametrize(("format", "texts"), FORMATTED)
+def test_numbers_sizes_and_durations(
+    format: Callable[[float], str], texts: list[tuple[float, str]]
+) -> None:
+    assert [(value, format(value)) for value, _ in texts] == texts
 
 
 @pytest.mark.parametrize(

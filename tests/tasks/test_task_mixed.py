@@ -219,23 +219,6 @@ async def test_debug_mode_may_be_toggled(loop: asyncio.AbstractEventLoop) -> Non
     loop.set_debug(False)
 
 
-def test_run_coroutine_threadsafe_runs_the_coroutine_in_a_task(
-    loop: asyncio.AbstractEventLoop,
-) -> None:
-    async def child() -> object:
-        await asyncio.sleep(0)
-        return asyncio.current_task()
-
-    async def main() -> None:
-        def call() -> object:
-            return asyncio.run_coroutine_threadsafe(child(), loop).result(30)
-
-        assert isinstance(await asyncio.to_thread(call), asyncio.Task)
-
-    loop.run_until_complete(main())
-    loop.run_until_complete(loop.shutdown_default_executor())
-
-
 def test_a_circle_of_tasks_is_a_recursion_error(loop: asyncio.AbstractEventLoop) -> None:
     tasks: list[Any] = []
 
