@@ -134,16 +134,6 @@ SUITES = {
     ),
 }
 
-# Code that asks asyncio for a new loop gets it from the policy.
-PLUGIN = """
-import os
-
-if os.environ["GOLOOP_SUITE_LOOP"] == "goloop":
-    from goloop._internal.process.policy import set_policy
-
-    set_policy()
-"""
-
 OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S+::.*?)(?: - .*)?$", re.M)
 GOOD = {"PASSED", "XFAIL"}
 PIP = (sys.executable, "-m", "pip")
@@ -166,7 +156,8 @@ def fetch(name: str, suite: Suite, folder: Path, repository: str | None) -> Path
         unpack(name, version, folder)
     if suite.package:
         shutil.rmtree(root / suite.package)
-    (root / "goloop_suite.py").write_text(PLUGIN + suite.setup)
+    plugin = Path(__file__).with_name("suite_plugin.py").read_text()
+    (root / "goloop_suite.py").write_text(plugin + suite.setup)
     return root
 
 

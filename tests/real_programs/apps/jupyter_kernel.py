@@ -13,11 +13,7 @@ from loop_name import loop_name
 
 import goloop
 
-NAME = """
-import asyncio, time
-kind = type(asyncio.get_running_loop())
-print(f"{kind.__module__}.{kind.__qualname__}")
-"""
+NAME = "import asyncio, time; from loop_name import loop_name; print(loop_name())"
 COMPUTES = "print('go', flush=True); time.sleep(60)"
 # The loop says `go`, so that it waits by then.
 AWAITS = """
