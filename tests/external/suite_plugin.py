@@ -1,4 +1,4 @@
-"""Copied beside a project's tests: code that asks asyncio for a new loop gets it from the policy."""
+"""Copied beside a suite: code that asks asyncio for a new loop gets it from the policy."""
 
 import os
 

@@ -200,7 +200,7 @@ def outcomes(suite: Suite, root: Path, loop: str, asked: list[str]) -> dict[str,
 
 
 def compare(name: str, root: Path, asked: list[str], *, recorded: bool) -> bool:
-    """Whether the outcomes are as expected; prints those that differ, and records them."""
+    """Print and record outcomes that differ; return true if all are as expected."""
     suite = SUITES[name]
     tests = asked or suite.tests.split()
     control, ours = (outcomes(suite, root, loop, tests) for loop in ("asyncio", "goloop"))

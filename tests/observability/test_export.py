@@ -1,4 +1,4 @@
-"""goloop export: one endpoint with the figures of all processes, also of those that hang."""
+"""goloop export: one endpoint with the metrics of all processes, also of hanging ones."""
 
 from __future__ import annotations
 

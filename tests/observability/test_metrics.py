@@ -90,7 +90,7 @@ async def test_bytes_and_connections_of_streams(loop: Any) -> None:
 
 
 async def test_many_streams_at_once_are_counted(loop: Any) -> None:
-    # As many as are not received by C.
+    # More streams than C receives in one turn.
     server = await echo_server()
     streams = [await asyncio.open_connection(*server.sockets[0].getsockname()) for _ in range(20)]
     counted = Counted(loop)
@@ -387,7 +387,7 @@ async def test_busy_and_idle_are_the_time_that_has_passed(loop: Any) -> None:
         await asyncio.sleep(0.01)
     passed = time.monotonic() - inner
     figures, all_passed = counted(), time.monotonic() - began
-    # To the nanosecond, but for how floats are added.
+    # Exact to a nanosecond, except for the rounding of sums of floats.
     assert passed - 1e-6 <= figures.time_busy + figures.time_idle <= all_passed + 1e-6
     assert figures.time_idle >= 4 * 0.01
     assert figures.time_busy >= spun
@@ -414,7 +414,7 @@ async def test_current_iteration_and_poll_are_counted(loop: Any, what: str) -> N
     grown, failed = threading.Event(), []
 
     def looks() -> None:
-        # Twice, for an iteration or a poll that ends would count in any case.
+        # Twice: the first increase may be of an iteration or a poll that has ended.
         for _ in range(2):
             before, end = getattr(loop.metrics(), what), time.monotonic() + PATIENCE
             while getattr(loop.metrics(), what) < before + 0.01:
@@ -509,7 +509,7 @@ def test_cpu_time_is_available_during_a_run_and_after_its_thread() -> None:
         thread.join()
         ended = loop.metrics().time_cpu
         assert ended >= before + 0.01 * runs
-        # Outside a run the time does not count for the loop, nor does this thread's time.
+        # Outside a run neither the time nor the thread's CPU time counts for the loop.
         spent = time.thread_time()
         while time.thread_time() < spent + 0.02:
             pass
@@ -523,7 +523,7 @@ def test_no_metric_decreases_during_the_end_of_a_run_and_a_close() -> None:
     seen = [goloop.metrics()]
 
     def looks(frame: Any, event: str, _: object) -> Any:
-        """As another thread, which may come to its turn between any two instructions."""
+        """Take a snapshot between any two instructions, as another thread can."""
         if "/goloop/_internal/loop/" not in frame.f_code.co_filename:
             return None
         frame.f_trace_opcodes = True
@@ -533,8 +533,8 @@ def test_no_metric_decreases_during_the_end_of_a_run_and_a_close() -> None:
 
     async def ends() -> None:
         await asyncio.sleep(0)
-        # Frames that run already are not traced, but by themselves; Python 3.12 asks for
-        # instructions only where a frame did before it began.
+        # settrace() does not trace frames that already run; Python 3.12 traces instructions only
+        # of frames that asked for it before.
         at = sys._getframe(1)
         while at is not None:
             at.f_trace, at.f_trace_opcodes = looks, True
@@ -550,7 +550,7 @@ def test_no_metric_decreases_during_the_end_of_a_run_and_a_close() -> None:
     for before, after in itertools.pairwise(seen):
         assert before.time_cpu <= after.time_cpu
         assert before.iterations <= after.iterations
-    # Nor is a loop at any of them one of the open and one of the closed.
+    # In no snapshot is the loop counted twice, as an open and as a closed one.
     assert {figures.loops - seen[-1].loops for figures in seen} == {0, 1}
     done = seen[-1].iterations - seen[0].iterations
     assert done == loop.metrics().iterations
@@ -620,7 +620,7 @@ async def test_lateness_is_how_late_a_timer_runs(loop: Any) -> None:
     late = await ran - due
     figures = counted()
     assert figures.timer_lateness.count == 1
-    # The clock is read just before the callback, which has read it again.
+    # The loop reads the clock just before the callback, and the callback reads it again.
     assert 0.05 <= figures.timer_lateness.max <= late
 
 
@@ -816,7 +816,7 @@ def test_the_process_has_the_figures_of_all_loops() -> None:
         loop.close()
     after = goloop.metrics() - before
     assert (after.threadsafe_calls, after.loops) == (6, before.loops)
-    # However many there were.
+    # The sums remain exact after many more loops.
     for _ in range(200):
         loop = goloop.new_event_loop()
         loop.call_soon_threadsafe(int)

@@ -45,7 +45,7 @@ FIELDS = set(Metrics._fields)
 
 
 def histogram(*values: int, scale: float = 1e-9) -> Histogram:
-    """Of these values, as goloop counts them: nanoseconds, or events."""
+    """Return the histogram of these values, which are nanoseconds or events."""
     buckets = [0] * len(histograms.BOUNDS)
     for value in values:
         buckets[bisect.bisect_right(histograms.BOUNDS, value)] += 1
@@ -53,7 +53,7 @@ def histogram(*values: int, scale: float = 1e-9) -> Histogram:
 
 
 def some_metrics() -> Metrics:
-    """Another value in each field."""
+    """Return metrics with a different value in each field."""
     values: dict[str, Any] = {}
     for number, field in enumerate(Metrics._fields, 1):
         value = getattr(Metrics(), field)
@@ -477,7 +477,7 @@ WRONG = {
 
 @pytest.fixture
 def share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the share of this process, whose thread ends at once."""
+    """Return the shared directory of this process; its thread ends at once."""
     monkeypatch.setattr(
         goloop.operations.prometheus._SharedDirectory, "_write_periodically", lambda *args: None
     )

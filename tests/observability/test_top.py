@@ -807,7 +807,7 @@ class Tmux:
         self.until_shown(r"iterations/s(?s:.*)^q quit")
 
     def quit(self, shown: str = "^status=0$") -> None:
-        """End top, whose exit status is then shown."""
+        """End top, and wait until the shell prints its exit status."""
         self.keys("q")
         self.until_shown(shown)
 

@@ -176,7 +176,7 @@ def test_a_callback_is_named_by_its_function() -> None:
     with running(PROGRAM) as process:
         with traced(process.pid) as document:
             times = act(process, "long")
-            act(process, "tasks")  # brings other names; the first is told once a second at most
+            act(process, "tasks")  # brings other names; the first is reported once a second at most
             times += act(process, "long")
         found = slices(document, "Long.callback", "callback")
         encloses(document, found, times)

@@ -105,10 +105,10 @@ def run(main: Any, limit: float = LIMIT) -> Any:
 
 
 def all_is_told() -> None:
-    """The threads that tell have ended, also one that was only about to begin."""
+    """Wait until all threads of the watchdog have ended, also one that has just been started."""
     end = time.monotonic() + PATIENCE
     while any(thread.name == "goloop-watchdog" for thread in threading.enumerate()):
-        assert time.monotonic() < end, "it tells still"
+        assert time.monotonic() < end, "a thread of the watchdog still runs"
         time.sleep(0.001)
 
 
@@ -207,7 +207,7 @@ def test_a_block_is_reported_with_its_line_and_task(
 
 
 class Imports:
-    """A module whose import blocks the loop until the watchdog has reported it."""
+    """Imports a module that blocks the loop until the watchdog has reported the block."""
 
     def __init__(self, reports: Reports, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.block = lambda: waits_in_c(reports)
@@ -593,7 +593,7 @@ def test_end_of_a_block_is_reported_though_an_exception_leaves_run(
             loop.run_forever()
         assert caught.value is leaves
         until = time.monotonic() + PATIENCE
-        while len(reports) < 2 * serial:  # the thread that has told of the beginning may be at it
+        while len(reports) < 2 * serial:  # the thread that reported the beginning may still run
             assert time.monotonic() < until
             time.sleep(0.001)
     loop.close()
@@ -686,7 +686,7 @@ def test_a_subscriber_that_fails_is_logged(
         raise kind("of a test")
 
     unsubscribe = watchdog.subscribe(fails)
-    # The first subscriber is told first, so the last one must be told all the same.
+    # The subscriber that fails is called first; the later one must be called, too.
     with subscribed() as last:
         run(blocks_by(spins, last))
     unsubscribe()
@@ -790,7 +790,7 @@ def test_invalid_limit_is_refused(limit: float) -> None:
 # ---- programs of their own ------------------------------------------------------------
 
 
-# Python 3.12 does not tell which thread has it.
+# Python 3.12 does not show which thread has the GIL.
 HELD = "has not been written yet" if sys.version_info[:2] == (3, 12) else ", and the GIL is held"
 
 

@@ -46,7 +46,7 @@ async def test_a_signal_for_a_child_that_has_ended_is_a_lookup_error(loop: Loop,
 async def test_a_program_that_cannot_be_started_raises_the_kernels_error(
     loop: Loop, tmp_path: Path
 ) -> None:
-    """The exception is the kernel's, and neither child nor fd is left."""
+    """The exception is the kernel's, and no child and no descriptor is left."""
     with pytest.raises(FileNotFoundError):
         await asyncio.create_subprocess_exec(tmp_path / "missing")
     data = tmp_path / "data"

@@ -128,7 +128,7 @@ class Program:
         return output
 
     def kill(self) -> None:
-        """Ends the program and all that it started, however it is."""
+        """Kills the program and all processes that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(TIME_LIMIT)
@@ -179,7 +179,7 @@ def get(url: str, data: bytes | None = None) -> str:
 
 
 def workers_of(url: str, count: int) -> set[int]:
-    """The processes that answer, asked until so many have; each of them on goloop."""
+    """Ask until this number of processes have answered, each on goloop; return their ids."""
     found: set[int] = set()
     deadline = time.monotonic() + TIME_LIMIT
     while len(found) < count:

@@ -52,7 +52,7 @@ def passed(
         ("simulated", None, 3, ("--goloop-seeds=2", *AUTO)),
         # A loop that a test names is not replaced by the option.
         ("two_loops", "two_loops", 3, ("--loop=goloop",)),
-        # -p is read before entry points are: the plugin's option hides that of goloop.
+        # -p is read before entry points are: the plugin's option hides goloop's.
         ("other_option", None, 1, ("-p", "other_option", "--loop=7")),
         ("imports", None, 1, ()),
     ],

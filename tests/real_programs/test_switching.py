@@ -1,7 +1,7 @@
-"""Servers and children that choose a loop themselves run on goloop, told by one word.
+"""Servers and children that choose a loop themselves run on goloop by one word.
 
 That word is `python -m goloop` before the program, or goloop.install() in it.  uvloop is
-installed, so that every server that prefers it has it at hand.
+installed, so that servers that prefer it could use it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAYS_NO_LOOP = "goloop was not used"
 
 
 def loops(port: int, processes: int = 1) -> dict[int, str]:
-    """The loop of each process that serves, by its number; asks until so many have answered."""
+    """Ask until this number of processes have answered; return their loops by process id."""
     found: dict[int, str] = {}
     deadline = time.monotonic() + 60
     while len(found) < processes:

@@ -226,7 +226,7 @@ def test_task_of_any_class_ends_with_its_host() -> None:
 
     for loop in ("goloop", "asyncio"):
         testing.run(main, loop=loop)
-    gc.collect()  # nor does it say that they were pending
+    gc.collect()  # and does not report that they were pending
 
 
 @testing.simulate(seeds=1)

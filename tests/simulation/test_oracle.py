@@ -112,7 +112,7 @@ def test_a_seed_gives_the_same_trace_again() -> None:
 
 
 def packets(trace: str) -> list[str]:
-    """Return the arrivals by time and place, without the path, whose time the seed decides."""
+    """Return the arrivals by time and place, without the path: the seed decides its time."""
     return re.findall(r"^(.* \* (?:syn|data|fin) .*)$", trace, re.MULTILINE)
 
 

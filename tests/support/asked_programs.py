@@ -70,7 +70,7 @@ def goloop(*arguments: str, before: str = "", **environ: str) -> subprocess.Comp
 
 
 def until(condition: Callable[[], Any], what: Callable[[], object] = lambda: "") -> Any:
-    """Return the condition's first true value; `what` describes the state in an error."""
+    """Return the condition's first true value; `what` returns the state for the error message."""
     deadline = time.monotonic() + SECONDS
     while not (found := condition()):
         assert time.monotonic() < deadline, what()

@@ -286,7 +286,7 @@ def test_silent_client_does_not_block_other_requests(program: Program) -> None:
         silent.connect(address(program.pid))
         assert len(ask(program.pid, "tasks")["tasks"]) == 4
         silent.settimeout(60)
-        assert silent.recv(65536) == b""  # nor is it kept
+        assert silent.recv(65536) == b""  # and the connection is closed
 
 
 def test_a_copy_of_the_connection_in_a_child_does_not_prolong_the_answer() -> None:

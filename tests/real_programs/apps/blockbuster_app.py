@@ -17,7 +17,7 @@ async def echo(reader, writer):
 
 
 async def main():
-    # What the loop itself does is no blocking call.
+    # The calls of the loop itself do not count as blocking.
     print("works on", await asyncio_works())
     server = await asyncio.start_unix_server(echo, sys.argv[1])
     reader, writer = await asyncio.open_unix_connection(sys.argv[1])

@@ -1,7 +1,7 @@
 """Drives a kernel on goloop: it is interrupted, asked for input, restarted, and shut down.
 
 `python jupyter_kernel.py NAME` with jupyter_client's asynchronous client on goloop, with
-`--blocking` with its synchronous one, whose loop is by the policy.
+`--blocking` with its synchronous one; the policy makes its loop.
 """
 
 import asyncio

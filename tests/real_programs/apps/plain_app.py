@@ -1,4 +1,4 @@
-"""An ASGI application that needs no framework and doesn't name goloop: GET tells its loop."""
+"""An ASGI application without a framework and without goloop: GET returns its loop's name."""
 
 import json
 import os

@@ -46,7 +46,7 @@ async def main():
         async with asyncio.TaskGroup() as group:
             group.create_task(works())
         await asyncio.gather(fails(), return_exceptions=True)
-    # The loop's exception handler logs it, and Sentry takes what is logged.
+    # The loop's exception handler logs it, and Sentry takes the log record.
     loop.call_soon(callback_fails)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
