@@ -82,7 +82,7 @@ TASKS = [
         "counts references of a debug build of CPython, and skips itself elsewhere",
         versions=((3, 11), (3, 12), (3, 13), (3, 14)),
         outcome="skipped",
-    ),
+    )
 ]
 
 

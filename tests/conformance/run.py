@@ -39,7 +39,7 @@ import expectations
 
 # Seconds.  The slowest of these tests takes 4 s on asyncio.
 TEST_LIMIT = 90.0 if expectations.STARTS_SLOWLY else 30.0
-# For those that the list of expectations says to hang; they would take 1 s.
+# The limit of tests that are expected to hang; they would take 1 s.
 HOPELESS_LIMIT = 8.0
 # The child prints its stacks this long before the limit.
 STACKS_BEFORE = 3.0
@@ -190,7 +190,7 @@ def run_all(
 
 
 def portions(tests: dict[str, unittest.TestCase]) -> list[list[str]]:
-    """The tests that a child runs, in their order; those that will hang alone."""
+    """The tests that a child runs, in their order; each test that will hang has its own child."""
     made: list[list[str]] = []
     of_last: type | None = None
     for test_id, test in tests.items():

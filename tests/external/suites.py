@@ -67,16 +67,12 @@ SUITES = {
         different={
             "tests/test_web_functional.py::test_keepalive_expires_on_time[pyloop]": (
                 "patches loop.time() and expects the loop's timers to go by it"
-            ),
+            )
         },
     ),
     # Against a PostgreSQL: its own, of `initdb` and `postgres`, which do not run as root, or that
     # of PGHOST, PGPORT and PGUSER.
-    "asyncpg": Suite(
-        "asyncpg distro",
-        package="asyncpg",
-        builds="setuptools wheel Cython",
-    ),
+    "asyncpg": Suite("asyncpg distro", package="asyncpg", builds="setuptools wheel Cython"),
     "asyncssh": Suite(
         "asyncssh[bcrypt] pyOpenSSL python-pkcs11 fido2",
         "--ignore=tests/test_connection.py",  # hangs on asyncio, too
@@ -120,7 +116,7 @@ SUITES = {
         different={
             "tests/test_compat.py::test_asyncio_run__default_loop_factory": (
                 "expects the default loop to be asyncio's own, which the policy changes"
-            ),
+            )
         },
     ),
     "websockets": Suite(
@@ -138,16 +134,6 @@ SUITES = {
     ),
 }
 
-# Code that asks asyncio for a new loop gets it from the policy.
-PLUGIN = """
-import os
-
-if os.environ["GOLOOP_SUITE_LOOP"] == "goloop":
-    from goloop._internal.process.policy import set_policy
-
-    set_policy()
-"""
-
 OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S+::.*?)(?: - .*)?$", re.M)
 GOOD = {"PASSED", "XFAIL"}
 PIP = (sys.executable, "-m", "pip")
@@ -155,13 +141,7 @@ PIP = (sys.executable, "-m", "pip")
 
 def install(name: str, suite: Suite) -> None:
     """Install the project and its tests' requirements into this interpreter's environment."""
-    wanted = [
-        name,
-        *suite.needs.split(),
-        *suite.builds.split(),
-        "pytest",
-        "pytest-timeout",
-    ]
+    wanted = [name, *suite.needs.split(), *suite.builds.split(), "pytest", "pytest-timeout"]
     subprocess.run([*PIP, "install", "-q", *wanted], check=True)
 
 
@@ -176,20 +156,14 @@ def fetch(name: str, suite: Suite, folder: Path, repository: str | None) -> Path
         unpack(name, version, folder)
     if suite.package:
         shutil.rmtree(root / suite.package)
-    (root / "goloop_suite.py").write_text(PLUGIN + suite.setup)
+    plugin = Path(__file__).with_name("suite_plugin.py").read_text()
+    (root / "goloop_suite.py").write_text(plugin + suite.setup)
     return root
 
 
 def unpack(name: str, version: str, folder: Path) -> None:
     """A version's sources, as pip has them."""
-    options = [
-        "-q",
-        "--no-deps",
-        "--no-binary=:all:",
-        "--no-build-isolation",
-        "-d",
-        str(folder),
-    ]
+    options = ["-q", "--no-deps", "--no-binary=:all:", "--no-build-isolation", "-d", str(folder)]
     subprocess.run([*PIP, "download", *options, f"{name}=={version}"], check=True)
     (archive,) = folder.glob(f"{name}-*.tar.gz")
     with tarfile.open(archive) as packed:
@@ -226,7 +200,7 @@ def outcomes(suite: Suite, root: Path, loop: str, asked: list[str]) -> dict[str,
 
 
 def compare(name: str, root: Path, asked: list[str], *, recorded: bool) -> bool:
-    """Whether the outcomes are as expected; prints those that differ, and records them."""
+    """Print and record outcomes that differ; return true if all are as expected."""
     suite = SUITES[name]
     tests = asked or suite.tests.split()
     control, ours = (outcomes(suite, root, loop, tests) for loop in ("asyncio", "goloop"))

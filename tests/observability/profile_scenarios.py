@@ -33,7 +33,7 @@ def told():
     print(json.dumps({"truth": truth, "entries": entries, "busy": goloop.profile().busy}))
 
 
-# ---- culprits, whose own frames are the innermost ------------------------------------------------
+# ---- culprits: their own frames are the innermost ------------------------------------------------
 
 
 @measured

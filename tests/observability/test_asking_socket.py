@@ -14,7 +14,7 @@ from typing import Any
 
 import ended
 import pytest
-from asked_programs import goloop, running, until
+from asked_programs import Program, goloop, running, until
 
 from goloop.operations import introspection
 from goloop.operations.commands.client import NoAnswer, ask
@@ -42,7 +42,6 @@ def answer_at(path: str) -> bytes:
 def test_daemons_own_listener_is_not_mistaken_for_goloops(tmp_path: Path) -> None:
     path = str(tmp_path / "app")
     with running((PROGRAMS / "daemon.py", path), ready="") as process:
-        assert process.stdout is not None
         pid = int(process.stdout.readline())
         try:
             # While the GIL is held, and when poll(2) begins again by the number.
@@ -64,7 +63,6 @@ def test_daemons_own_listener_is_not_mistaken_for_goloops(tmp_path: Path) -> Non
 def test_a_daemon_can_have_a_new_socket(tmp_path: Path) -> None:
     path = str(tmp_path / "app")
     with running((PROGRAMS / "daemon.py", path, "again"), ready="") as process:
-        assert process.stdout is not None
         pid = int(process.stdout.readline())
         try:
             assert goloop("top", str(pid), "--once").returncode == 0
@@ -88,7 +86,7 @@ def test_another_user_is_refused_without_python() -> None:
 ISOLATED = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
 
-def container(name: str) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
+def container(name: str) -> contextlib.AbstractContextManager[Program]:
     """A process 1 that has the network in common with others."""
     return running((PROGRAMS / "asks_from_a_namespace.py", name), "ready 1\n", before=ISOLATED)
 
@@ -109,10 +107,7 @@ namespaces = pytest.mark.skipif(not may_unshare(), reason="no PID namespaces for
 def test_containers_with_one_network_do_not_see_each_other() -> None:
     with container("pod_a") as first, container("pod_b") as second:
         for process, name in ((first, "pod_a"), (second, "pod_b")):
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
+            process.say("")
             assert process.stdout.readline() == f"{name}\n"
 
 
@@ -135,7 +130,6 @@ def test_requests_and_answers_of_other_pid_namespaces_are_refused() -> None:
         impostor.listen()
         asks = (PROGRAMS / "asks_another.py", f"{os.getpid()}-")
         with running(asks, before=ISOLATED) as process:
-            assert process.stdout is not None
             assert "another process has bound its introspection socket" in process.stdout.readline()
 
 
@@ -172,8 +166,6 @@ def partial(pid: int) -> Any:
 )
 def test_a_thread_that_is_answering_when_the_gil_is_taken_keeps_no_other_waiting() -> None:
     with running(PROGRAMS / "blocked_later.py") as process, socket.socket(socket.AF_UNIX) as silent:
-        assert process.stdin is not None
         silent.connect(address(process.pid))
-        process.stdin.write("\n")
-        process.stdin.flush()
+        process.say("")
         assert until(lambda: partial(process.pid))["loops"]

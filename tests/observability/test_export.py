@@ -1,4 +1,4 @@
-"""goloop export: one endpoint with the figures of all processes, also of those that hang."""
+"""goloop export: one endpoint with the metrics of all processes, also of hanging ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asked_programs import goloop, running, until
+from asked_programs import Program, goloop, running, until
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from goloop._internal.observe.metric_registry import METRICS
@@ -50,20 +50,16 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
 PROGRAM = f"{APART}introspection.introspect()\n" + (PROGRAMS / "exported.py").read_text()
 
 
-def say(process: subprocess.Popen[str], word: str, answer: str = "") -> None:
+def say(process: Program, word: str, answer: str = "") -> None:
     """Give it a line, and wait for its own."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(f"{word}\n")
-    process.stdin.flush()
+    process.say(word)
     assert process.stdout.readline() == f"{answer or word}\n"
 
 
 @contextlib.contextmanager
-def program() -> Iterator[tuple[subprocess.Popen[str], int]]:
+def program() -> Iterator[tuple[Program, int]]:
     """The process, and the port of its own /metrics."""
     with running(PROGRAM, ready="", asked=False) as process:
-        assert process.stdout is not None
         ready, port = process.stdout.readline().split()
         assert ready == "ready"
         yield process, int(port)
@@ -341,9 +337,7 @@ def test_foreign_texts_are_escaped_in_labels() -> None:
 def test_incomplete_answers_count_as_no_answer(monkeypatch: pytest.MonkeyPatch, piece: str) -> None:
     monkeypatch.setattr(client, "_BYTES", 2_000_000)
     with running((PROGRAMS / "floods.py", introspection.NAME), asked=False) as process:
-        assert process.stdin is not None
-        process.stdin.write(f"{piece}\n")
-        process.stdin.flush()
+        process.say(piece)
         assert scraped(process.pid) == {"goloop_up": {"": 0}}
 
 
@@ -351,12 +345,11 @@ def test_incomplete_answers_count_as_no_answer(monkeypatch: pytest.MonkeyPatch, 
 
 
 @contextlib.contextmanager
-def exporting(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def exporting(*arguments: str) -> Iterator[tuple[Program, str]]:
     """`goloop export`, and where it listens."""
     start = f"{APART}import sys\nfrom goloop.__main__ import command\nsys.exit(command())"
     command = [sys.executable, "-c", start, "export", *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
+    with Program(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             line = process.stderr.readline()
             found = re.fullmatch(r"goloop export: (\S+)\n", line)
@@ -400,7 +393,6 @@ def test_the_server_answers_scrapes_until_it_is_ended() -> None:
         for _ in range(2):  # in sequence
             get(port)
         server.terminate()
-        assert server.stderr is not None
         assert server.stderr.read() == ""
         assert server.wait(60) == 0
 
@@ -445,8 +437,7 @@ def test_a_socket_file_is_removed_at_the_end_and_after_a_crash(tmp_path: Path) -
 def test_sigterm_in_a_finalizer_ends_the_server() -> None:
     # An exception of a signal handler would be dropped there.
     command = [sys.executable, PROGRAMS / "signalled_in_a_finalizer.py", introspection.NAME]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
+    with Program(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             url = process.stderr.readline().split()[-1]
             with contextlib.suppress(OSError):  # the exporter may end before its answer

@@ -85,7 +85,7 @@ def pipeline() -> Iterator[Pipeline]:
 
 
 def histogram(*buckets: int) -> Histogram:
-    """So many values in the first buckets, of 0, 1, 2 and 3 ns."""
+    """A histogram with these counts of 0, 1, 2 and 3 ns."""
     return Histogram(
         sum(buckets),
         sum(1e-9 * value * count for value, count in enumerate(buckets)),
@@ -160,7 +160,7 @@ def test_percentiles_and_utilization_cover_the_last_interval(
         assert found[f"{name}.{part}"] == pytest.approx(2e-9)
     assert found[f"{name}.count"] == 120
     assert found["goloop.utilization"] == 0.75
-    # Since then there was nothing, of which nothing can be told.
+    # Without a new value there are no percentiles.
     found = pipeline.values()
     assert found[f"{name}.count"] == 120
     assert not {f"{name}.p50", f"{name}.max", "goloop.utilization"} & found.keys()
@@ -281,7 +281,7 @@ def test_a_loop_that_blocks_leaves_a_span_in_the_trace_of_its_task(pipeline: Pip
     tracer = pipeline.traces.get_tracer("test")
 
     def reckon() -> None:
-        # Until the watchdog has told of it.
+        # Until the watchdog has reported it.
         deadline = time.monotonic() + 60
         while not told and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -28,12 +28,7 @@ pytestmark = [
 
 NOP = {"x86_64": b"\x90", "aarch64": b"\x1f\x20\x03\xd5"}
 # The sizes of the arguments, which are unsigned.
-SIZES = {
-    "task_step": (8, 8),
-    "accept": (4, 4),
-    "iteration_slow": (4, 8),
-    "late_write": (4, 8),
-}
+SIZES = {"task_step": (8, 8), "accept": (4, 4), "iteration_slow": (4, 8), "late_write": (4, 8)}
 
 
 class Probe(NamedTuple):

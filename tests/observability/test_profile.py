@@ -53,7 +53,7 @@ def test_profile_sums_agree_with_the_programs_measurement(name: str) -> None:
 
 
 def disagreements(found: Any) -> list[Any]:
-    """Return the culprits whose profiled time is wrong by more than 5 % of the whole."""
+    """Return the culprits with a profiled time that is wrong by more than 5 % of the total."""
     whole = sum(wall for wall, _ in found["truth"].values())
     wrong = [] if abs(found["busy"] - whole) < 0.1 * whole else [found]
     for culprit, (wall, cpu) in found["truth"].items():

@@ -24,11 +24,10 @@ from typing import Any
 import ended
 import prometheus_client
 import pytest
+from asked_programs import Program
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.openmetrics.parser import (
-    text_string_to_metric_families as parse_openmetrics,
-)
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 import goloop
@@ -46,7 +45,7 @@ FIELDS = set(Metrics._fields)
 
 
 def histogram(*values: int, scale: float = 1e-9) -> Histogram:
-    """Of these values, as goloop counts them: nanoseconds, or events."""
+    """Return the histogram of these values, which are nanoseconds or events."""
     buckets = [0] * len(histograms.BOUNDS)
     for value in values:
         buckets[bisect.bisect_right(histograms.BOUNDS, value)] += 1
@@ -54,7 +53,7 @@ def histogram(*values: int, scale: float = 1e-9) -> Histogram:
 
 
 def some_metrics() -> Metrics:
-    """Another value in each field."""
+    """Return metrics with a different value in each field."""
     values: dict[str, Any] = {}
     for number, field in enumerate(Metrics._fields, 1):
         value = getattr(Metrics(), field)
@@ -134,9 +133,7 @@ def test_every_field_is_exported_with_its_value(monkeypatch: pytest.MonkeyPatch)
         assert family.documentation == spec.text
 
 
-def test_a_value_is_in_the_buckets_of_all_bounds_above_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_value_is_in_the_buckets_of_all_bounds_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = Metrics(
         iteration_time=histogram(500, 900_000, 900_000, 70_000_000_000),
         events_per_turn=histogram(0, 3, 3, 4, scale=1.0),
@@ -260,16 +257,13 @@ class Worker:
 class Server:
     """The master."""
 
-    process: subprocess.Popen[str]
+    process: Program
     directory: Path
     pids: set[int] = dataclasses.field(default_factory=set)
 
     def tell(self, command: str) -> str:
         """The answer to a command."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
+        self.process.say(command)
         return self.process.stdout.readline().strip()
 
     def fork(self) -> Worker:
@@ -282,7 +276,7 @@ class Server:
 @contextlib.contextmanager
 def prefork(directory: Path, interval: float) -> Iterator[Server]:
     """The master, with a directory for its workers."""
-    with subprocess.Popen(
+    with Program(
         [sys.executable, PROGRAMS / "prefork.py", str(interval)],
         env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(directory)},
         stdin=subprocess.PIPE,
@@ -355,16 +349,6 @@ def test_counts_of_a_killed_worker_remain(tmp_path: Path) -> None:
         third.kill()
         found = second.scrape()
         assert (found[COUNTER], found["goloop_loops"]) == (7, 1)
-
-
-@pytest.mark.forks
-def test_last_counts_of_an_ended_worker_remain(tmp_path: Path) -> None:
-    with prefork(tmp_path, NEVER) as server:
-        first, second = server.fork(), server.fork()
-        first.count(3)
-        first.end()
-        found = second.scrape()
-        assert (found[COUNTER], found["goloop_loops"]) == (3, 1)
 
 
 @pytest.mark.forks
@@ -445,12 +429,7 @@ def test_sums_do_not_depend_on_the_order_of_ending_processes(tmp_path: Path) -> 
 @pytest.mark.parametrize("how", ["removed", "another user's"])
 def test_unusable_directory_leaves_the_processs_own_metrics(how: str, tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
-    done = ended.python(
-        PROGRAMS / "unusable_directory.py",
-        tmp_path / "shared",
-        how,
-        apart=True,
-    )
+    done = ended.python(PROGRAMS / "unusable_directory.py", tmp_path / "shared", how, apart=True)
     assert done.stdout == "True\nTrue\n"
     # Once for each thing that fails: where the folder is gone, writing the own ones, too.
     warned = done.stderr.count("metrics can't be shared with other processes")
@@ -498,7 +477,7 @@ WRONG = {
 
 @pytest.fixture
 def share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the share of this process, whose thread ends at once."""
+    """Return the shared directory of this process; its thread ends at once."""
     monkeypatch.setattr(
         goloop.operations.prometheus._SharedDirectory, "_write_periodically", lambda *args: None
     )
@@ -563,9 +542,7 @@ def test_child_can_read_metrics_after_a_fork_during_a_read() -> None:
     ended.passes(PROGRAMS / "fork_during_a_read.py")
 
 
-def test_invalid_directory_and_interval_are_refused(
-    tmp_path: Path,
-) -> None:
+def test_invalid_directory_and_interval_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         goloop.prometheus.Collector(tmp_path / "missing")
     for interval in (0, -1.0, float("nan"), float("inf"), 1e300):
@@ -587,12 +564,7 @@ def test_invalid_directory_and_interval_are_refused(
 def test_import_without_the_package_names_the_extra_to_install(
     module: str, package: str, extra: str
 ) -> None:
-    ended.passes(
-        PROGRAMS / "missing_package.py",
-        module,
-        package,
-        extra,
-    )
+    ended.passes(PROGRAMS / "missing_package.py", module, package, extra)
 
 
 def test_import_of_otel_without_the_extension_is_an_error() -> None:

@@ -1,4 +1,4 @@
-"""The stack that is read without the GIL is the one that Python tells."""
+"""The stack that is read without the GIL equals the stack that Python reports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Parked:
         self._end.acquire()
 
     def __enter__(self) -> tuple[list[Any], list[Any]]:
-        """The stack as goloop reads it, and as Python tells it."""
+        """Return the stack that goloop reads, and the one that Python reports."""
         self.thread.start()
         assert self._inside.wait(PATIENCE)
         ident = self.thread.ident
@@ -66,11 +66,7 @@ def plain(wait: Callable[[], None]) -> None:
 
 
 def over_lines(wait: Callable[[], None]) -> None:
-    value = [
-        1,
-        wait(),
-        3,
-    ]
+    value = [1, wait(), 3]
     del value
 
 

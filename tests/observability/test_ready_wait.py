@@ -1,5 +1,7 @@
-"""`ready_wait` tells how long callbacks were ready before they ran: it is compared with a record,
-which each callback writes of itself, for several shapes of load."""
+"""`ready_wait` measures how long callbacks were ready before they ran.
+
+It is compared with a record that each callback writes of itself, for several shapes of load.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +161,7 @@ async def clients(loop: Any, record: Record) -> Metrics:
 
 
 async def starved(loop: Any, record: Record) -> Metrics:
-    """A thread keeps the GIL as long as it is let, and schedules something now and then."""
+    """A thread that computes keeps the GIL for whole intervals, and schedules callbacks."""
     ended = loop.create_future()
 
     def compute() -> None:
@@ -203,7 +205,7 @@ async def trickle(loop: Any, record: Record) -> Metrics:
 
 
 async def crowds(loop: Any, record: Record) -> Metrics:
-    """Far more at once than are measured."""
+    """Many more callbacks at once than the loop measures."""
 
     def schedule() -> None:
         for _ in range(4000):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asked_programs import goloop, running, until
+from asked_programs import Program, goloop, running, until
 
 import goloop as package
 from goloop._internal.observe import flight_recorder
@@ -348,8 +348,8 @@ def test_ended_process_is_an_error() -> None:
     assert "there is no process" in done.stderr
 
 
-def with_stderr(program: tuple[Path, str], **environ: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def with_stderr(program: tuple[Path, str], **environ: str) -> Program:
+    return Program(
         [sys.executable, *program],
         env={**os.environ, **environ},
         stdout=subprocess.PIPE,
@@ -360,8 +360,6 @@ def with_stderr(program: tuple[Path, str], **environ: str) -> subprocess.Popen[s
 
 def test_signal_dumps_slow_iterations() -> None:
     with with_stderr(WAITS) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGUSR2)
         lines = []

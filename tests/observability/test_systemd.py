@@ -175,7 +175,7 @@ def test_a_forked_child_does_not_send_for_its_parent(systemd: Systemd) -> None:
     )
     found = systemd.drain()
     assert [each for each in found if each != "WATCHDOG=1"] == [
-        *("STATUS=parent", "READY=1", "STOPPING=1", "STATUS=over"),
+        *("STATUS=parent", "READY=1", "STOPPING=1", "STATUS=over")
     ]
     assert found[-2:] == ["STOPPING=1", "STATUS=over"]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asked_programs import goloop, running, until
+from asked_programs import Program, goloop, running, until
 
 from goloop._internal.observe import histogram as histograms
 from goloop._internal.observe import metrics
@@ -35,15 +35,15 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="abstract names 
 
 
 @pytest.fixture
-def program() -> Iterator[subprocess.Popen[str]]:
+def program() -> Iterator[Program]:
     with running(PROGRAM) as process:
         yield process
 
 
-def top(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+def top(*arguments: object, **options: Any) -> Program:
     """`python -m goloop top arguments`, which goes on."""
     command = [sys.executable, "-m", "goloop", "top", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
+    return Program(command, stdout=subprocess.PIPE, text=True, **options)
 
 
 def refreshes(*arguments: str, **environ: str) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ def refreshes(*arguments: str, **environ: str) -> list[dict[str, Any]]:
 # ---- the figures ---------------------------------------------------------------------------
 
 
-def test_json_has_an_object_for_each_refresh(program: subprocess.Popen[str]) -> None:
+def test_json_has_an_object_for_each_refresh(program: Program) -> None:
     told = refreshes(str(program.pid), "-n", "3", "--interval", "0.3")
     assert len(told) == 3
     for each in told:
@@ -73,7 +73,7 @@ def test_json_has_an_object_for_each_refresh(program: subprocess.Popen[str]) -> 
     assert told[0]["time"] < told[1]["time"] < told[2]["time"]
 
 
-def test_the_figures_are_of_the_time_between_two_refreshes(program: subprocess.Popen[str]) -> None:
+def test_the_figures_are_of_the_time_between_two_refreshes(program: Program) -> None:
     told = refreshes(str(program.pid), "-n", "3", "--interval", "0.3")
     loops = [each["processes"][0]["loops"][0] for each in told]
     assert [loop["since_start"] for loop in loops] == [True, False, False]
@@ -93,7 +93,7 @@ def test_the_figures_are_of_the_time_between_two_refreshes(program: subprocess.P
         assert loop["seconds"] > 0.2
 
 
-def test_top_separates_waiting_from_moving_tasks(program: subprocess.Popen[str]) -> None:
+def test_top_separates_waiting_from_moving_tasks(program: Program) -> None:
     told = refreshes(str(program.pid), "-n", "3", "--interval", "0.3")
     tasks = [
         {row["name"]: row for row in each["processes"][0]["loops"][0]["tasks"]} for each in told
@@ -178,25 +178,23 @@ def test_a_loop_that_hangs_in_a_callback_is_shown_with_where() -> None:
 
 
 def test_a_loop_that_was_closed_makes_room_for_the_next() -> None:
-    with running(PROGRAMS / "one_loop_after_another.py") as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with top(process.pid, "--json", "--interval", ".1") as watching:
-            assert watching.stdout is not None
-            try:
-                for _ in range(3):
-                    [loop] = json.loads(watching.stdout.readline())["processes"][0]["loops"]
-                process.stdin.write("\n")
-                process.stdin.flush()
-                assert process.stdout.readline() == "ready\n"
-                for _ in range(5):
-                    [process_row] = json.loads(watching.stdout.readline())["processes"]
-                    for each in process_row["loops"]:
-                        assert each["interval"]["iterations"] >= 0
-                        assert each["interval"]["time_idle"] >= 0
-                assert loop["task_count"] == 1
-            finally:
-                watching.kill()
+    with (
+        running(PROGRAMS / "one_loop_after_another.py") as process,
+        top(process.pid, "--json", "--interval", ".1") as watching,
+    ):
+        try:
+            for _ in range(3):
+                [loop] = json.loads(watching.stdout.readline())["processes"][0]["loops"]
+            process.say("")
+            assert process.stdout.readline() == "ready\n"
+            for _ in range(5):
+                [process_row] = json.loads(watching.stdout.readline())["processes"]
+                for each in process_row["loops"]:
+                    assert each["interval"]["iterations"] >= 0
+                    assert each["interval"]["time_idle"] >= 0
+            assert loop["task_count"] == 1
+        finally:
+            watching.kill()
 
 
 # ---- many processes ------------------------------------------------------------------------
@@ -206,7 +204,6 @@ def test_a_loop_that_was_closed_makes_room_for_the_next() -> None:
 def forking() -> Iterator[tuple[int, int]]:
     """A parent and its forked worker, which both answer."""
     with running((PROGRAMS / "forks_and_runs.py").read_text(), ready="") as process:
-        assert process.stdout is not None
         pids = {int(process.stdout.readline()) for _ in range(2)}
         [child] = pids - {process.pid}
         try:
@@ -217,7 +214,7 @@ def forking() -> Iterator[tuple[int, int]]:
 
 @linux_only
 @pytest.mark.forks
-def test_all_finds_every_process_that_answers() -> None:
+def test_all_finds_every_process_that_answers_and_several_can_be_named() -> None:
     with forking() as (parent, child):
         [told] = refreshes("--all", "--once")
         found = {process["pid"]: process for process in told["processes"]}
@@ -226,6 +223,8 @@ def test_all_finds_every_process_that_answers() -> None:
             [loop] = found[pid]["loops"]
             assert [row["stack"][0][0] for row in loop["tasks"]] == ["worker"]
             assert loop["native_id"] == pid
+        [told] = refreshes(str(child), str(parent), "--once")
+        assert [process["pid"] for process in told["processes"]] == sorted((parent, child))
         text = goloop("top", "--all", "--once").stdout
         for pid in (parent, child):
             assert f"pid {pid} " in text
@@ -235,14 +234,6 @@ def test_all_finds_every_process_that_answers() -> None:
     assert left.returncode == 0 or "there is no program of this user to show" in left.stderr
     told = json.loads(left.stdout) if left.returncode == 0 else {"processes": []}
     assert not {parent, child} & {process["pid"] for process in told["processes"]}
-
-
-@linux_only
-@pytest.mark.forks
-def test_several_processes_can_be_named() -> None:
-    with forking() as (parent, child):
-        [told] = refreshes(str(child), str(parent), "--once")
-        assert [process["pid"] for process in told["processes"]] == sorted((parent, child))
 
 
 @linux_only
@@ -277,7 +268,6 @@ def parent_of_loops(*, imports: bool, asked: bool = True) -> Iterator[tuple[int,
     """A process without a loop, and the two below it that have one; a third child has none."""
     program = (PROGRAMS / "parent_of_loops.py", "imports" if imports else "")
     with running(program, ready="", asked=asked) as process:
-        assert process.stdout is not None
         told = sorted(int(process.stdout.readline()) for _ in range(3))
         assert told[0] == 0
         yield process.pid, told[1:]
@@ -334,16 +324,13 @@ def test_many_child_processes_are_counted() -> None:
 
 def test_top_shows_the_monitors_data_while_the_gil_is_held() -> None:
     with running(PROGRAMS / "holds_the_gil_for_top.py") as process:
-        assert process.stdin is not None
         with top("--json", "--interval", "0.3", process.pid) as watching:
-            assert watching.stdout is not None
             try:
                 lines = iter(watching.stdout.readline, "")
                 reports = (json.loads(line)["processes"][0] for line in lines)
                 first = next(reports)
                 assert first["partial"] is False
-                process.stdin.write("\n")
-                process.stdin.flush()
+                process.say("")
                 for told in reports:
                     if told["partial"]:
                         break
@@ -409,7 +396,7 @@ def test_a_regular_expression_does_not_keep_the_program_from_being_looked_at() -
 # ---- plain text and the command line -----------------------------------------------------------
 
 
-def test_output_without_a_terminal_is_plain(program: subprocess.Popen[str]) -> None:
+def test_output_without_a_terminal_is_plain(program: Program) -> None:
     done = goloop("top", str(program.pid), "-n", "2", "--interval", "0.2", TERM="xterm-256color")
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
@@ -442,31 +429,22 @@ def test_lines_without_a_terminal_are_not_longer_than_columns(
 
 
 @pytest.fixture
-def starting() -> Iterator[subprocess.Popen[str]]:
+def starting() -> Iterator[Program]:
     """Yield a program that imports goloop when it gets a line."""
-    with subprocess.Popen(
-        [sys.executable, PROGRAMS / "imports_late.py"],
-        env={**os.environ, "GOLOOP_INTROSPECT": "1"},
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        assert process.stdout.readline() == "started\n"
+    with running(PROGRAMS / "imports_late.py", ready="started\n") as process:
         yield process
-        process.kill()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the environment is read from /proc")
 def test_top_waits_for_a_program_that_has_not_imported_goloop(
-    starting: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+    starting: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses = []
 
     def sleep(seconds: float) -> None:
         """Stand for time.sleep() between two requests: the program imports goloop."""
         if not pauses:
-            assert starting.stdin is not None
-            assert starting.stdout is not None
-            print(file=starting.stdin, flush=True)
+            starting.say("")
             assert starting.stdout.readline() == "imported\n"
         pauses.append(seconds)
 
@@ -480,9 +458,7 @@ def test_top_waits_for_a_program_that_has_not_imported_goloop(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the environment is read from /proc")
-def test_program_that_does_not_import_goloop_is_told_apart(
-    starting: subprocess.Popen[str],
-) -> None:
+def test_program_that_does_not_import_goloop_is_told_apart(starting: Program) -> None:
     never = top_command.Top([starting.pid], 1.0, 1)
     never._patient_until = 0.0
     with pytest.raises(top_command._NothingToShow) as caught:
@@ -514,21 +490,18 @@ def test_a_terminal_without_unicode_gets_ascii() -> None:
     assert re.search(r"[#-]{20} +\d+%", done.stdout)
 
 
-def test_closed_output_ends_top_quietly(program: subprocess.Popen[str]) -> None:
+def test_closed_output_ends_top_quietly(program: Program) -> None:
     env = {**os.environ, "PYTHONUNBUFFERED": ""}
     words = (program.pid, "--interval", "0.1")
     with top(*words, env=env, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(60) == 0
 
 
-def test_top_ends_with_its_program(program: subprocess.Popen[str]) -> None:
+def test_top_ends_with_its_program(program: Program) -> None:
     with top(program.pid, "--interval", "0.1", stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         program.kill()
         _, errors = process.communicate(timeout=60)
@@ -561,32 +534,25 @@ def test_the_help_names_the_commands() -> None:
 # ---- texts in columns ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (0.25, "0.2"), (9, "9"), (12.3, "12"), (9999, "9999"), (10_000, "10.0k"),
-     (123_456, "123k"), (1.5e6, "1.5M"), (2e9, "2.0G"), (5e13, "50000G")],
-)  # fmt: skip
-def test_numbers(value: float, text: str) -> None:
-    assert top_view.format_count(value) == text
+FORMATTED = [
+    (top_view.format_count, [
+        (0, "0"), (0.25, "0.2"), (9, "9"), (12.3, "12"), (9999, "9999"), (10_000, "10.0k"),
+        (123_456, "123k"), (1.5e6, "1.5M"), (2e9, "2.0G"), (5e13, "50000G")]),
+    (top_view.format_bytes, [
+        (0, "0 B"), (999, "999 B"), (999.9, "1.0 kB"), (1500, "1.5 kB"), (123_456, "123 kB"),
+        (2_000_000, "2.0 MB"), (3e9, "3.0 GB"), (4e12, "4.0 TB"), (5e15, "5000 TB")]),
+    (top_view.format_duration, [
+        (0, "0"), (-1, "0"), (5e-9, "5.0 ns"), (85e-6, "85.0 µs"), (850e-6, "850 µs"),
+        (1.2e-3, "1.2 ms"), (0.5, "500 ms"), (0.9999, "1.0 s"), (59, "59.0 s"), (61, "1 min 1 s"),
+        (3700, "1 h 1 min"), (90_000, "1 d 1 h")]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0 B"), (999, "999 B"), (999.9, "1.0 kB"), (1500, "1.5 kB"), (123_456, "123 kB"),
-     (2_000_000, "2.0 MB"), (3e9, "3.0 GB"), (4e12, "4.0 TB"), (5e15, "5000 TB")],
-)  # fmt: skip
-def test_sizes(value: float, text: str) -> None:
-    assert top_view.format_bytes(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (-1, "0"), (5e-9, "5.0 ns"), (85e-6, "85.0 µs"), (850e-6, "850 µs"),
-     (1.2e-3, "1.2 ms"), (0.5, "500 ms"), (0.9999, "1.0 s"), (59, "59.0 s"), (61, "1 min 1 s"),
-     (3700, "1 h 1 min"), (90_000, "1 d 1 h")],
-)  # fmt: skip
-def test_durations(value: float, text: str) -> None:
-    assert top_view.format_duration(value) == text
+@pytest.mark.parametrize(("format", "texts"), FORMATTED)
+def test_numbers_sizes_and_durations(
+    format: Callable[[float], str], texts: list[tuple[float, str]]
+) -> None:
+    assert [(value, format(value)) for value, _ in texts] == texts
 
 
 @pytest.mark.parametrize(
@@ -841,7 +807,7 @@ class Tmux:
         self.until_shown(r"iterations/s(?s:.*)^q quit")
 
     def quit(self, shown: str = "^status=0$") -> None:
-        """End top, whose exit status is then shown."""
+        """End top, and wait until the shell prints its exit status."""
         self.keys("q")
         self.until_shown(shown)
 
@@ -862,7 +828,7 @@ def screen(tmp_path: Path) -> Iterator[Tmux]:
 
 
 def test_the_screen_shows_the_program_and_gives_the_terminal_back(
-    screen: Tmux, program: subprocess.Popen[str]
+    screen: Tmux, program: Program
 ) -> None:
     screen.type("stty -a > before; echo kept")
     screen.until_shown("^kept$")
@@ -903,7 +869,7 @@ def order(screen: Tmux) -> list[str]:
     )
 
 
-def test_keys_change_the_order_and_pause(screen: Tmux, program: subprocess.Popen[str]) -> None:
+def test_keys_change_the_order_and_pause(screen: Tmux, program: Program) -> None:
     screen.top(str(program.pid), "--interval", "0.2")
     screen.until_shown("s order: time at the same line$")
     screen.keys("s")
@@ -929,7 +895,7 @@ def test_keys_change_the_order_and_pause(screen: Tmux, program: subprocess.Popen
     screen.quit()
 
 
-def test_terminal_resize_takes_effect_at_once(screen: Tmux, program: subprocess.Popen[str]) -> None:
+def test_terminal_resize_takes_effect_at_once(screen: Tmux, program: Program) -> None:
     screen.top(str(program.pid), "--interval", "3600")
     screen.until_drawn()
     for columns, rows in ((60, 12), (130, 40), (20, 5), (100, 30)):
@@ -953,11 +919,7 @@ def test_terminal_resize_takes_effect_at_once(screen: Tmux, program: subprocess.
     [(signal.SIGTERM, 128 + 15), (signal.SIGHUP, 128 + 1), (signal.SIGINT, 130)],
 )
 def test_signal_ends_top_and_restores_the_terminal(
-    screen: Tmux,
-    program: subprocess.Popen[str],
-    tmp_path: Path,
-    number: signal.Signals,
-    status: int,
+    screen: Tmux, program: Program, tmp_path: Path, number: signal.Signals, status: int
 ) -> None:
     screen.type("stty -a > before; echo kept")
     screen.until_shown("^kept$")
@@ -977,9 +939,7 @@ def test_signal_ends_top_and_restores_the_terminal(
     screen.until_shown("modes-42$")  # the prompt may stand before it
 
 
-def test_stopped_top_restores_the_terminal_until_continued(
-    screen: Tmux, program: subprocess.Popen[str]
-) -> None:
+def test_stopped_top_restores_the_terminal_until_continued(screen: Tmux, program: Program) -> None:
     screen.type("bash --norc -i")
     screen.until_shown(r"^bash\S*[$#]")
     screen.top(str(program.pid), "--interval", "0.2")
@@ -997,7 +957,7 @@ def test_stopped_top_restores_the_terminal_until_continued(
     screen.until(lambda: screen.fact("alternate_on") == "0")
 
 
-def test_a_program_that_ends_leaves_a_message(screen: Tmux, program: subprocess.Popen[str]) -> None:
+def test_a_program_that_ends_leaves_a_message(screen: Tmux, program: Program) -> None:
     screen.top(str(program.pid), "--interval", "0.2")
     screen.until_drawn()
     program.kill()
@@ -1006,15 +966,13 @@ def test_a_program_that_ends_leaves_a_message(screen: Tmux, program: subprocess.
     assert screen.fact("alternate_on") == "0"
 
 
-def test_a_number_of_refreshes_ends_the_screen_too(
-    screen: Tmux, program: subprocess.Popen[str]
-) -> None:
+def test_a_number_of_refreshes_ends_the_screen_too(screen: Tmux, program: Program) -> None:
     screen.top(str(program.pid), "-n", "2", "--interval", "0.2")
     screen.until_shown("^status=0$")
     assert "q quit" not in screen.text()
 
 
-def test_once_leaves_its_text_on_the_terminal(screen: Tmux, program: subprocess.Popen[str]) -> None:
+def test_once_leaves_its_text_on_the_terminal(screen: Tmux, program: Program) -> None:
     screen.top(str(program.pid), "--once")
     screen.until_shown("^status=0$")
     text = screen.text()
@@ -1043,7 +1001,7 @@ def test_a_name_does_not_command_the_terminal(screen: Tmux) -> None:
         screen.until_shown("^status=0$")
 
 
-def test_colours_can_be_switched_off(screen: Tmux, program: subprocess.Popen[str]) -> None:
+def test_colours_can_be_switched_off(screen: Tmux, program: Program) -> None:
     screen.top(str(program.pid))
     screen.until_drawn()
     assert "\x1b[" in screen.text("-e")
@@ -1055,7 +1013,7 @@ def test_colours_can_be_switched_off(screen: Tmux, program: subprocess.Popen[str
     screen.until_shown("^second=0$")
 
 
-def test_a_dumb_terminal_gets_plain_text(screen: Tmux, program: subprocess.Popen[str]) -> None:
+def test_a_dumb_terminal_gets_plain_text(screen: Tmux, program: Program) -> None:
     screen.top(str(program.pid), "-n", "1", environ="TERM=dumb")
     screen.until_shown("^status=0$")
     assert "q quit" not in screen.text()
@@ -1063,9 +1021,7 @@ def test_a_dumb_terminal_gets_plain_text(screen: Tmux, program: subprocess.Popen
     assert "\x1b[" not in screen.text("-e")
 
 
-def test_unresponsive_program_is_shown_until_it_answers(
-    screen: Tmux, program: subprocess.Popen[str]
-) -> None:
+def test_unresponsive_program_is_shown_until_it_answers(screen: Tmux, program: Program) -> None:
     screen.top(str(program.pid), "--interval", "0.2")
     screen.until_drawn()
     program.send_signal(signal.SIGSTOP)
@@ -1079,9 +1035,7 @@ def test_unresponsive_program_is_shown_until_it_answers(
 
 @linux_only
 @pytest.mark.forks
-def test_the_screen_of_all_follows_those_that_come_and_go(
-    screen: Tmux, program: subprocess.Popen[str]
-) -> None:
+def test_the_screen_of_all_follows_those_that_come_and_go(screen: Tmux, program: Program) -> None:
     # High enough for the processes of other tests, which answer as well.
     screen.do("resize-window", "-x", "150", "-y", "400")
     screen.top("--all", "--interval", "0.2")
@@ -1126,9 +1080,7 @@ def test_six_loops_on_a_small_terminal(screen: Tmux) -> None:
         screen.quit()
 
 
-def test_top_without_a_keyboard_is_ended_by_signals(
-    screen: Tmux, program: subprocess.Popen[str]
-) -> None:
+def test_top_without_a_keyboard_is_ended_by_signals(screen: Tmux, program: Program) -> None:
     screen.top(str(program.pid), "--interval", "0.2", keyless=True)
     screen.until_drawn()
     screen.keys("C-c")

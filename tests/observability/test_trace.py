@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asked_programs import goloop, running, until
+from asked_programs import Program, goloop, running, until
 
 from goloop.operations.commands import trace
 from goloop.operations.commands.client import NoAnswer, Question, ask
@@ -34,11 +34,8 @@ PROGRAM = (PROGRAMS / "traced.py").read_text()
 Events = list[dict[str, Any]]
 
 
-def act(process: subprocess.Popen[str], what: str) -> Any:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(f"{what}\n")
-    process.stdin.flush()
+def act(process: Program, what: str) -> Any:
+    process.say(what)
     return json.loads(process.stdout.readline())
 
 
@@ -179,7 +176,7 @@ def test_a_callback_is_named_by_its_function() -> None:
     with running(PROGRAM) as process:
         with traced(process.pid) as document:
             times = act(process, "long")
-            act(process, "tasks")  # brings other names; the first is told once a second at most
+            act(process, "tasks")  # brings other names; the first is reported once a second at most
             times += act(process, "long")
         found = slices(document, "Long.callback", "callback")
         encloses(document, found, times)
@@ -292,8 +289,7 @@ def test_only_one_trace_at_a_time_is_possible() -> None:
 def test_the_trace_ends_with_its_tracer() -> None:
     with running(PROGRAM) as process:
         command = [sys.executable, PROGRAMS / "tracer.py", str(process.pid)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tracer:
-            assert tracer.stdout is not None
+        with Program(command, stdout=subprocess.PIPE, text=True) as tracer:
             assert "somebody" not in tracer.stdout.readline()
             assert refused(process.pid)
             act(process, "long")

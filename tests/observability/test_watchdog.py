@@ -7,6 +7,7 @@ later or never ends in the test's time limit.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import gc
 import importlib
@@ -27,7 +28,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
+from asked_programs import Program
 
 import goloop
 from goloop import watchdog
@@ -70,16 +73,23 @@ class Reports(list[watchdog.Blocked]):
             self.begun.set()
 
 
-@pytest.fixture
-def reports(caplog: pytest.LogCaptureFixture) -> Iterator[Reports]:
-    caplog.set_level(logging.WARNING, "goloop")
+@contextlib.contextmanager
+def subscribed() -> Iterator[Reports]:
     made = Reports()
-    watchdog._shown.clear()
     unsubscribe = watchdog.subscribe(made)
     yield made
     unsubscribe()
+    unsubscribe()  # has no effect
     os.close(made.reader)
     os.close(made.writer)
+
+
+@pytest.fixture
+def reports(caplog: pytest.LogCaptureFixture) -> Iterator[Reports]:
+    caplog.set_level(logging.WARNING, "goloop")
+    watchdog._shown.clear()
+    with subscribed() as made:
+        yield made
 
 
 def run(main: Any, limit: float = LIMIT) -> Any:
@@ -95,10 +105,10 @@ def run(main: Any, limit: float = LIMIT) -> Any:
 
 
 def all_is_told() -> None:
-    """The threads that tell have ended, also one that was only about to begin."""
+    """Wait until all threads of the watchdog have ended, also one that has just been started."""
     end = time.monotonic() + PATIENCE
     while any(thread.name == "goloop-watchdog" for thread in threading.enumerate()):
-        assert time.monotonic() < end, "it tells still"
+        assert time.monotonic() < end, "a thread of the watchdog still runs"
         time.sleep(0.001)
 
 
@@ -112,14 +122,20 @@ def waits_in_c(reports: Reports) -> None:
     assert select.select([reports.reader], [], [], PATIENCE)[0]  # waits in C
 
 
+def blocks_by(what: Callable[[Reports], None], reports: Reports) -> Callable[[], Any]:
+    """Return a main function that blocks once."""
+
+    async def main() -> None:
+        what(reports)
+
+    return main
+
+
 @pytest.mark.parametrize(
     ("what", "mark"), [(spins, "spins"), (waits_in_c, "waits in C")], ids=["spins", "in-c"]
 )
 def test_a_block_is_reported_with_its_line_and_task(
-    what: Callable[[Reports], None],
-    mark: str,
-    reports: Reports,
-    caplog: pytest.LogCaptureFixture,
+    what: Callable[[Reports], None], mark: str, reports: Reports, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def blocks() -> None:
         await asyncio.sleep(0)
@@ -191,7 +207,7 @@ def test_a_block_is_reported_with_its_line_and_task(
 
 
 class Imports:
-    """A module whose import blocks the loop until the watchdog has reported it."""
+    """Imports a module that blocks the loop until the watchdog has reported the block."""
 
     def __init__(self, reports: Reports, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.block = lambda: waits_in_c(reports)
@@ -250,19 +266,13 @@ def test_an_import_in_a_loop_that_has_had_events_is_a_block(
 def test_other_blocks_before_the_first_event_are_warnings(
     reports: Reports, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        waits_in_c(reports)
-
-    run(main)
+    run(blocks_by(waits_in_c, reports))
     assert not reports[0].importing
     assert caplog.records[0].levelno == logging.WARNING
 
 
 def test_time_in_unknown_calls_has_no_place(reports: Reports) -> None:
-    async def main() -> None:
-        waits_in_c(reports)
-
-    run(main)
+    run(blocks_by(waits_in_c, reports))
     unknown, known = watchdog.Frame("?", "", 0), watchdog.Frame("f", "/app/app.py", 3)
     other = watchdog.Frame("g", "/app/app.py", 9)
     ended = reports[1]._replace(duration=1.0)
@@ -279,10 +289,7 @@ def test_time_in_unknown_calls_has_no_place(reports: Reports) -> None:
 def test_report_can_be_copied(reports: Reports) -> None:
     """The loop of a report is the same in a copy; it can be neither pickled nor copied deeply."""
 
-    async def main() -> None:
-        waits_in_c(reports)
-
-    run(main)
+    run(blocks_by(waits_in_c, reports))
     copied = copy.copy(reports[1])
     assert copied == reports[1]
     assert copied is not reports[1]
@@ -295,10 +302,7 @@ def test_report_can_be_copied(reports: Reports) -> None:
 
 
 def test_a_later_stack_with_the_same_own_call_is_not_repeated(reports: Reports) -> None:
-    async def main() -> None:
-        waits_in_c(reports)
-
-    run(main)
+    run(blocks_by(waits_in_c, reports))
     own, other = (watchdog.Frame(name, "/app/app.py", 3) for name in "fg")
     inner, deeper = (watchdog.Frame(name, os.__file__, 9) for name in ("walk", "scandir"))
     later = ((0.2, (own, inner, deeper)), (0.4, (other,)), (0.8, (other,)))
@@ -464,11 +468,8 @@ def test_many_short_callbacks_are_reported_as_such(
     reports.clear()
     reports.begun.clear()
 
-    async def alone() -> None:
-        waits_in_c(reports)
-
     os.read(reports.reader, 1)
-    run(alone)
+    run(blocks_by(waits_in_c, reports))
     assert not any(" callbacks in" in each.getMessage() for each in caplog.records)
     # The thread has waited, and used no processor time.
     begin, end = reports[:2]
@@ -592,7 +593,7 @@ def test_end_of_a_block_is_reported_though_an_exception_leaves_run(
             loop.run_forever()
         assert caught.value is leaves
         until = time.monotonic() + PATIENCE
-        while len(reports) < 2 * serial:  # the thread that has told of the beginning may be at it
+        while len(reports) < 2 * serial:  # the thread that reported the beginning may still run
             assert time.monotonic() < until
             time.sleep(0.001)
     loop.close()
@@ -648,12 +649,9 @@ def test_a_limit_of_0_reports_nothing(reports: Reports) -> None:
         loop.set_watchdog(0)
         spins(reports)  # until the other loop's block is reported, which began later
 
-    async def blocked() -> None:
-        spins(reports)
-
     thread = threading.Thread(target=goloop.run, args=(quiet(),))
     thread.start()
-    run(blocked)
+    run(blocks_by(spins, reports))
     thread.join()
     assert len(reports) == 2
     assert len({id(each.loop) for each in reports}) == 1
@@ -688,19 +686,10 @@ def test_a_subscriber_that_fails_is_logged(
         raise kind("of a test")
 
     unsubscribe = watchdog.subscribe(fails)
-    # The first subscriber is told first, so the last one must be told all the same.
-    last = Reports()
-    end = watchdog.subscribe(last)
-
-    async def main() -> None:
-        spins(last)
-
-    run(main)
+    # The subscriber that fails is called first; the later one must be called, too.
+    with subscribed() as last:
+        run(blocks_by(spins, last))
     unsubscribe()
-    unsubscribe()
-    end()
-    os.close(last.reader)
-    os.close(last.writer)
     assert len(last) == len(reports) == 2
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [kind] * 2
 
@@ -721,20 +710,12 @@ def test_failing_log_of_a_failed_subscriber_does_not_affect_the_others(
     handler = Refusing()
     watchdog.logger.addHandler(handler)
     unsubscribe = watchdog.subscribe(fails)
-    last = Reports()
-    end = watchdog.subscribe(last)
-
-    async def main() -> None:
-        spins(last)
-
     try:
-        run(main)
+        with subscribed() as last:
+            run(blocks_by(spins, last))
     finally:
         watchdog.logger.removeHandler(handler)
         unsubscribe()
-        end()
-        os.close(last.reader)
-        os.close(last.writer)
     assert [each.ended for each in last] == [False, True]
     assert shown == [OSError] * 2
 
@@ -744,10 +725,7 @@ def test_an_interrupt_of_the_log_stops_no_later_report(reports: Reports) -> None
         def emit(self, record: logging.LogRecord) -> None:
             raise KeyboardInterrupt
 
-    async def main() -> None:
-        spins(reports)
-
-    run(main)
+    run(blocks_by(spins, reports))
     begin, end = reports
     handler = Interrupted()
     watchdog.logger.addHandler(handler)
@@ -760,13 +738,11 @@ def test_an_interrupt_of_the_log_stops_no_later_report(reports: Reports) -> None
     watchdog._publish()  # reports the remaining events after the interrupt
     assert reports == [begin, end, end]
     reports.begun.clear()
-    run(main)
+    run(blocks_by(spins, reports))
     assert [each.ended for each in reports[3:]] == [False, True]
 
 
-def test_end_report_follows_begin_report_without_blocking_the_loop(
-    reports: Reports,
-) -> None:
+def test_end_report_follows_begin_report_without_blocking_the_loop(reports: Reports) -> None:
     passed = threading.Event()
     events: list[str] = []
 
@@ -790,15 +766,9 @@ def test_end_report_follows_begin_report_without_blocking_the_loop(
 
 
 def test_unsubscribed_callback_gets_no_reports(reports: Reports) -> None:
-    gone = Reports()
-    watchdog.subscribe(gone)()
-
-    async def main() -> None:
-        spins(reports)
-
-    run(main)
-    os.close(gone.reader)
-    os.close(gone.writer)
+    with subscribed() as gone:
+        pass
+    run(blocks_by(spins, reports))
     assert gone == []
     assert reports
 
@@ -820,12 +790,12 @@ def test_invalid_limit_is_refused(limit: float) -> None:
 # ---- programs of their own ------------------------------------------------------------
 
 
-# Python 3.12 does not tell which thread has it.
+# Python 3.12 does not show which thread has the GIL.
 HELD = "has not been written yet" if sys.version_info[:2] == (3, 12) else ", and the GIL is held"
 
 
-def program(name: str, *arguments: object, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def program(name: str, *arguments: object, **environment: str) -> Program:
+    return Program(
         [sys.executable, SCENARIOS, name, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -835,9 +805,8 @@ def program(name: str, *arguments: object, **environment: str) -> subprocess.Pop
     )
 
 
-def read_report(process: subprocess.Popen[str], last: str) -> list[str]:
+def read_report(process: Program, last: str) -> list[str]:
     """Return the program's output on stderr up to the line that ends with `last`."""
-    assert process.stderr is not None
     lines: list[str] = []
     while not (lines and lines[-1].endswith(last)):
         line = process.stderr.readline()
@@ -854,8 +823,8 @@ def test_c_function_is_named_while_it_keeps_the_gil() -> None:
         assert HELD in lines[0]
         assert f"process {process.pid} " in lines[0]
         assert lines[0].endswith(f" [loop 1, thread {process.pid}, block 1]")
-        assert lines[1].endswith(".main")  # nothing of the program's start
-        assert any(line.endswith(".main") for line in lines)
+        # Nothing of the program's start.
+        assert lines[1].endswith(" in c_function_is_named_while_it_keeps_the_gil")
         # The program continues, and reports the earlier block.
         out, err = process.communicate()
     assert out == "[False, True]\n"
@@ -919,7 +888,6 @@ def test_failing_log_does_not_stop_further_reports() -> None:
     """The report would need the lock of the handler that blocks the loop."""
     with program("failing_log_does_not_stop_further_reports") as process:
         try:
-            assert process.stderr is not None
             first = process.stderr.readline()
             more = first if GIL_DISABLED else read_report(process, "StreamHandler.flush")[-1]
         finally:
@@ -941,7 +909,6 @@ def test_logged_blocks_are_not_repeated_on_stderr() -> None:
 @needs_gil
 def test_stderr_gets_json_where_that_is_wanted() -> None:
     with program("stderr_gets_json_where_that_is_wanted", GOLOOP_WATCHDOG_STDERR="json") as process:
-        assert process.stderr is not None
         told = json.loads(process.stderr.readline())
         _, err = process.communicate()
     assert "was blocked for" in err
@@ -961,29 +928,26 @@ def test_stderr_gets_json_where_that_is_wanted() -> None:
 
 
 def test_the_environment_sets_the_limit() -> None:
-    with program("the_environment_sets_the_limit", GOLOOP_WATCHDOG="0.05") as process:
-        out, err = process.communicate()
-    assert out == "[False, True]\n", err
+    assert (
+        ended.passes(SCENARIOS, "the_environment_sets_the_limit", GOLOOP_WATCHDOG="0.05")
+        == "[False, True]\n"
+    )
 
 
 def test_invalid_watchdog_limit_gives_a_warning() -> None:
-    with program("invalid_limit_gives_a_warning", GOLOOP_WATCHDOG="soon") as process:
-        out, err = process.communicate()
-    assert out == "ran\n"
-    assert (
-        "RuntimeWarning: GOLOOP_WATCHDOG='soon' is not a number of seconds; using the default 1"
-        in err
+    done = ended.python(
+        SCENARIOS, "invalid_limit_gives_a_warning", apart=True, GOLOOP_WATCHDOG="soon"
     )
+    assert done.stdout == "ran\n"
+    warning = "GOLOOP_WATCHDOG='soon' is not a number of seconds; using the default 1"
+    assert f"RuntimeWarning: {warning}" in done.stderr
 
 
 @pytest.mark.parametrize("what", ["keeps_the_gil", "spins"])
 def test_the_process_gives_up(what: str) -> None:
-    with program(
-        "the_process_gives_up", what, GOLOOP_WATCHDOG="0", GOLOOP_WATCHDOG_ABORT="0.2"
-    ) as process:
-        assert process.stderr is not None
+    limits = {"GOLOOP_WATCHDOG": "0", "GOLOOP_WATCHDOG_ABORT": "0.2"}
+    with program("the_process_gives_up", what, **limits) as process:
         err = process.stderr.read()
-        process.wait()
     assert process.returncode == -signal.SIGABRT
     assert "aborting the process" in err
     assert re.search(rf"in (\S+\.)?{what}\n", err)
@@ -992,7 +956,6 @@ def test_the_process_gives_up(what: str) -> None:
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGSTOP")
 def test_a_process_that_was_stopped_is_not_blocked() -> None:
     with program("a_process_that_was_stopped_is_not_blocked") as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         os.kill(process.pid, signal.SIGSTOP)
         time.sleep(1.5)
@@ -1003,9 +966,7 @@ def test_a_process_that_was_stopped_is_not_blocked() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_has_a_watchdog_of_its_own() -> None:
-    with program("a_forked_child_has_a_watchdog_of_its_own") as process:
-        out, err = process.communicate()
-    assert out == "well\n", err
+    assert ended.passes(SCENARIOS, "a_forked_child_has_a_watchdog_of_its_own") == "well\n"
 
 
 def test_block_ends_though_imports_are_impossible(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from asked_programs import Program
 
 SCENARIOS = Path(__file__).with_name("watchdog_stderr_scenarios.py")
 
@@ -62,9 +63,7 @@ def test_full_stderr_does_not_block_the_abort(
     full: tuple[int, int], options: tuple[str, ...]
 ) -> None:
     done = subprocess.run(
-        [sys.executable, *options, SCENARIOS, "abort"],
-        stderr=full[1],
-        timeout=PATIENCE,
+        [sys.executable, *options, SCENARIOS, "abort"], stderr=full[1], timeout=PATIENCE
     )
     assert done.returncode == -signal.SIGABRT
 
@@ -72,23 +71,20 @@ def test_full_stderr_does_not_block_the_abort(
 def test_reports_to_a_full_stderr_are_delayed_or_counted(full: tuple[int, int]) -> None:
     reader, writer = full
     blocks = 30
-    with subprocess.Popen(
+    with Program(
         [sys.executable, SCENARIOS, "many_blocks", str(blocks)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=writer,
         text=True,
     ) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
         assert process.stdout.readline() == "blocked\n"
         text = ""
         # Each block is a new report; one that finds room says how many did not.
         while (
             left_out := re.search(r"dropped reports, because stderr was full: (\d+)\n", text)
         ) is None:
-            process.stdin.write("\n")
-            process.stdin.flush()
+            process.say("")
             text += os.read(reader, 1 << 20).decode()
         process.stdin.close()
     written = text[: left_out.start()].count("has been blocked for")

@@ -30,63 +30,48 @@ def searches():
     re.match("(a+)+$", "a" * 60 + "b")
 
 
-def c_function_is_named_while_it_keeps_the_gil() -> None:
+async def c_function_is_named_while_it_keeps_the_gil() -> None:
     told = []
     watchdog.subscribe(lambda blocked: told.append(blocked.ended))
 
-    async def main():
-        asyncio.get_running_loop().set_watchdog(0.1)
-        keeps_the_gil()
-        while len(told) < 2:
-            await asyncio.sleep(0.001)
-        print(told)
-
-    goloop.run(main())
+    asyncio.get_running_loop().set_watchdog(0.1)
+    keeps_the_gil()
+    while len(told) < 2:
+        await asyncio.sleep(0.001)
+    print(told)
 
 
-def held_gil_is_never_reported_without_a_gil() -> None:
-    async def main():
-        asyncio.get_running_loop().set_watchdog(0.1)
-        keeps_the_gil()  # and the loop's lock
-
-    goloop.run(main())
+async def held_gil_is_never_reported_without_a_gil() -> None:
+    asyncio.get_running_loop().set_watchdog(0.1)
+    keeps_the_gil()  # and the loop's lock
 
 
-def a_regular_expression_is_named_while_it_searches() -> None:
-    async def main():
-        asyncio.get_running_loop().set_watchdog(0.1)
-        searches()
-
-    goloop.run(main())
+async def a_regular_expression_is_named_while_it_searches() -> None:
+    asyncio.get_running_loop().set_watchdog(0.1)
+    searches()
 
 
-def another_thread_that_keeps_the_gil_is_named() -> None:
-    async def main():
-        asyncio.get_running_loop().set_watchdog(0.1)
-        thread = threading.Thread(target=keeps_the_gil)
-        thread.start()
-        while thread.is_alive():
-            await asyncio.sleep(0)
-
-    goloop.run(main())
+async def another_thread_that_keeps_the_gil_is_named() -> None:
+    asyncio.get_running_loop().set_watchdog(0.1)
+    thread = threading.Thread(target=keeps_the_gil)
+    thread.start()
+    while thread.is_alive():
+        await asyncio.sleep(0)
 
 
-def a_loop_that_gets_no_gil_after_its_poll_is_blocked() -> None:
+async def a_loop_that_gets_no_gil_after_its_poll_is_blocked() -> None:
     def later():
         time.sleep(0.05)  # the loop is in its poll by then
         keeps_the_gil()
 
-    async def main():
-        asyncio.get_running_loop().set_watchdog(0.1)
-        thread = threading.Thread(target=later)
-        thread.start()
-        while thread.is_alive():
-            await asyncio.sleep(0.05)
-
-    goloop.run(main())
+    asyncio.get_running_loop().set_watchdog(0.1)
+    thread = threading.Thread(target=later)
+    thread.start()
+    while thread.is_alive():
+        await asyncio.sleep(0.05)
 
 
-def threads_that_take_turns_hold_no_gil() -> None:
+async def threads_that_take_turns_hold_no_gil() -> None:
     logging.getLogger("goloop").addHandler(logging.NullHandler())
     logging.getLogger("goloop").propagate = False
     stop = []
@@ -95,46 +80,37 @@ def threads_that_take_turns_hold_no_gil() -> None:
         while not stop:
             pass
 
-    async def main():
-        loop = asyncio.get_running_loop()
-        loop.set_watchdog(0.01)
-        for _ in range(3):
-            threading.Thread(target=spins).start()
-        while loop.metrics().blocked_spells < 10:
-            end = time.monotonic() + 0.2
-            while time.monotonic() < end:
-                pass
-            await asyncio.sleep(0)
-        stop.append(1)
-
-    goloop.run(main())
+    loop = asyncio.get_running_loop()
+    loop.set_watchdog(0.01)
+    for _ in range(3):
+        threading.Thread(target=spins).start()
+    while loop.metrics().blocked_spells < 10:
+        end = time.monotonic() + 0.2
+        while time.monotonic() < end:
+            pass
+        await asyncio.sleep(0)
+    stop.append(1)
 
 
-def failing_log_does_not_stop_further_reports() -> None:
+async def failing_log_does_not_stop_further_reports() -> None:
     _, writer = os.pipe()
     logging.basicConfig(stream=os.fdopen(writer, "w"), level=logging.INFO)
 
-    async def main():
-        asyncio.get_running_loop().set_watchdog(0.5)  # a busy machine reaches the log by then
-        while True:
-            logging.getLogger("app").info("x" * 1000)
-            await asyncio.sleep(0)
-
-    goloop.run(main())
+    asyncio.get_running_loop().set_watchdog(0.5)  # a busy machine reaches the log by then
+    while True:
+        logging.getLogger("app").info("x" * 1000)
+        await asyncio.sleep(0)
 
 
-def logged_blocks_are_not_repeated_on_stderr(limit: str) -> None:
+async def logged_blocks_are_not_repeated_on_stderr(limit: str) -> None:
     logging.getLogger("goloop").addHandler(logging.NullHandler())
     told = []
     watchdog.subscribe(told.append)
 
-    async def main():
-        asyncio.get_running_loop().set_watchdog(float(limit))
-        while not told:
-            pass
-        time.sleep(float(limit) * 0.75)  # until after the moment at which stderr would have it
-
-    goloop.run(main())
+    asyncio.get_running_loop().set_watchdog(float(limit))
+    while not told:
+        pass
+    time.sleep(float(limit) * 0.75)  # until after the moment at which stderr would have it
 
 
 def stderr_gets_json_where_that_is_wanted() -> None:
@@ -170,35 +146,29 @@ def invalid_limit_gives_a_warning() -> None:
     print("ran")
 
 
-def the_process_gives_up(what: str) -> None:
+async def the_process_gives_up(what: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     def spins():
         while True:
             pass
 
-    async def main():
-        keeps_the_gil() if what == "keeps_the_gil" else spins()
-
-    goloop.run(main())
+    keeps_the_gil() if what == "keeps_the_gil" else spins()
 
 
-def a_process_that_was_stopped_is_not_blocked() -> None:
+async def a_process_that_was_stopped_is_not_blocked() -> None:
     told = []
     watchdog.subscribe(told.append)
 
-    async def main():
-        asyncio.get_running_loop().set_watchdog(1)
-        print("ready", flush=True)
-        # Stopped in the middle of a callback, as far as can be.
-        end = time.monotonic() + 0.3
-        while time.monotonic() < end:
-            pass
-        for _ in range(20):
-            await asyncio.sleep(0.01)
-        print(told)
-
-    goloop.run(main())
+    asyncio.get_running_loop().set_watchdog(1)
+    print("ready", flush=True)
+    # Stopped in the middle of a callback, as far as can be.
+    end = time.monotonic() + 0.3
+    while time.monotonic() < end:
+        pass
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+    print(told)
 
 
 def a_forked_child_has_a_watchdog_of_its_own() -> None:
@@ -227,4 +197,6 @@ def a_forked_child_has_a_watchdog_of_its_own() -> None:
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]](*sys.argv[2:])
+    scenario = globals()[sys.argv[1]](*sys.argv[2:])
+    if scenario is not None:
+        goloop.run(scenario)

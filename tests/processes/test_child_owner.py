@@ -73,16 +73,6 @@ def test_reused_pidfd_number_is_not_closed() -> None:
     end(child)
 
 
-@pytest.mark.parametrize("code", ["exit 7", "kill -TERM $$", "kill -KILL $$"])
-def test_return_code_equals_waitpids(code: str) -> None:
-    async def main() -> int:
-        child = await asyncio.create_subprocess_shell(code)
-        return await child.wait()
-
-    expected = subprocess.run(code, shell=True, check=False).returncode
-    assert goloop.run(main()) == expected
-
-
 def test_a_child_that_was_reaped_is_not_mistaken_for_the_next_with_its_number(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,4 +1,4 @@
-"""A child is reaped and its transport is told in one callback of the loop.
+"""A child is reaped and its transport notified in one callback of the loop.
 
 In between, the child's number could be given to another process, and a transport that
 knows of no end would send its signals there.

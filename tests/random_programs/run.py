@@ -2,7 +2,7 @@
 
     python tests/random_programs/run.py [--count 100000] [--first 0] [--eager]
 
-Prints the first difference and exits with 1, or tells how many programs agreed.
+Prints the first difference and exits with 1, or prints how many programs agreed.
 """
 
 from __future__ import annotations

@@ -48,12 +48,7 @@ class DebugClient:
         """Send a request; return its number, by which `answer` gets the answer."""
         self._number += 1
         body = json.dumps(
-            {
-                "seq": self._number,
-                "type": "request",
-                "command": command,
-                "arguments": arguments,
-            }
+            {"seq": self._number, "type": "request", "command": command, "arguments": arguments}
         ).encode()
         self._sock.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
         return self._number

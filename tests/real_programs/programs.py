@@ -28,6 +28,7 @@ TIME_LIMIT = 60
 
 # The name that every server here reports for its loop.
 LOOP = "goloop.Loop"
+ASYNCIO_LOOP = "asyncio.unix_events._UnixSelectorEventLoop"
 
 # Packages that goloop imports only for a caller that has them.  A freezer that finds them installed
 # freezes them too, with all that they import, which takes most of its time.
@@ -127,7 +128,7 @@ class Program:
         return output
 
     def kill(self) -> None:
-        """Ends the program and all that it started, however it is."""
+        """Kills the program and all processes that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(TIME_LIMIT)
@@ -178,7 +179,7 @@ def get(url: str, data: bytes | None = None) -> str:
 
 
 def workers_of(url: str, count: int) -> set[int]:
-    """The processes that answer, asked until so many have; each of them on goloop."""
+    """Ask until this number of processes have answered, each on goloop; return their ids."""
     found: set[int] = set()
     deadline = time.monotonic() + TIME_LIMIT
     while len(found) < count:

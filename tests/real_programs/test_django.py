@@ -23,10 +23,16 @@ def asgi(programs: Programs, port: int) -> Program:
 
 def runserver(programs: Programs, port: int) -> Program:
     """In a process of its own, below the one that watches the files."""
-    return programs.python(APPS / "django_app.py", "runserver", str(port), port=port)
+    return programs.python(APPS / "django_app.py", "runserver", str(port), port=port, INSTALL="1")
 
 
-@pytest.mark.parametrize("server", [asgi, runserver])
+def switched(programs: Programs, port: int) -> Program:
+    """In a process of its own, too, on goloop by the command that starts the program."""
+    program = APPS / "django_app.py"
+    return programs.python("-m", "goloop", program, "runserver", str(port), port=port)
+
+
+@pytest.mark.parametrize("server", [asgi, runserver, switched])
 def test_django_runs_coroutines_on_goloop(programs: Programs, server) -> None:
     port = free_port()
     running = server(programs, port)

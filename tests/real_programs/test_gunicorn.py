@@ -13,7 +13,7 @@ from typing import Any
 import ended
 import pytest
 
-from real_programs.programs import LOOP, Program, Programs, free_port, get, needs, workers_of
+from real_programs.programs import APPS, LOOP, Program, Programs, free_port, get, needs, workers_of
 
 needs("gunicorn.workers.gasgi", "starlette", "uvicorn_worker", "aiohttp")
 
@@ -116,28 +116,15 @@ def test_gunicorn_serves_an_aiohttp_application(programs: Programs, preload: str
     server.end()
 
 
-IMPORTED = """
-import sys
-if sys.argv[1] == "uvicorn.workers":
-    sys.modules["uvicorn_worker"] = None  # not installed
-from goloop.uvicorn_worker import GoloopUvicornWorker
-print(GoloopUvicornWorker.__base__.__module__.split("._")[0], GoloopUvicornWorker.CONFIG_KWARGS)
-"""
-
-
 @pytest.mark.parametrize("package", ["uvicorn_worker", "uvicorn.workers"])
 def test_uvicorn_worker_comes_from_the_installed_package(package: str) -> None:
-    done = ended.python("-c", IMPORTED, package, apart=True)
+    done = ended.python(APPS / "imports_uvicorn_worker.py", package, apart=True)
     wanted = {"loop": "goloop:new_event_loop", "http": "auto"}
     assert done.stdout == f"{package} {wanted}\n", done.stderr
 
 
 def test_a_uvicorn_that_takes_no_factory_is_refused() -> None:
     """Without the error it would silently serve on asyncio's loop."""
-    script = """
-import uvicorn.config
-del uvicorn.config.Config.get_loop_factory
-import goloop.uvicorn_worker
-"""
-    done = ended.python("-c", script)
+    old = "import uvicorn.config; del uvicorn.config.Config.get_loop_factory"
+    done = ended.python("-c", f"{old}; import goloop.uvicorn_worker")
     assert "ImportError: goloop.uvicorn_worker needs uvicorn 0.36 or later" in done.stdout

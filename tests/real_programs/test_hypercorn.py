@@ -5,15 +5,7 @@ from __future__ import annotations
 import pytest
 from tls_tools import client_context, identity
 
-from real_programs.programs import (
-    APPS,
-    LOOP,
-    Programs,
-    free_port,
-    needs,
-    on_goloop,
-    workers_of,
-)
+from real_programs.programs import APPS, LOOP, Programs, free_port, needs, on_goloop, workers_of
 
 needs("hypercorn", "starlette", "httpx", "h2", "websockets")
 import httpx  # noqa: E402

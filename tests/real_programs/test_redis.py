@@ -16,8 +16,7 @@ import redis.asyncio  # noqa: E402
 pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(
-        shutil.which("redis-server") is None,
-        reason="no redis-server: apt-get install redis-server",
+        shutil.which("redis-server") is None, reason="no redis-server: apt-get install redis-server"
     ),
 ]
 

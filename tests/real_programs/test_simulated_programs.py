@@ -7,7 +7,6 @@ import gc
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -20,17 +19,11 @@ pytestmark = [
 ]
 
 
-def runs(main: Callable[[testing.Simulation], Awaitable[Any]], seeds: int = 2) -> None:
-    """Run some seeds of a program, without leftovers."""
-
-    @testing.simulate(seeds=seeds, max_time=100_000)
-    async def program(sim: testing.Simulation) -> None:
-        await main(sim)
-
-    program()
+simulated = testing.simulate(seeds=2, max_time=100_000)
 
 
-def test_uvicorn_serves_fastapi_to_httpx() -> None:
+@simulated
+async def test_uvicorn_serves_fastapi_to_httpx() -> None:
     uvicorn, fastapi = pytest.importorskip("uvicorn"), pytest.importorskip("fastapi")
     httpx = pytest.importorskip("httpx")
     app = fastapi.FastAPI()
@@ -44,23 +37,21 @@ def test_uvicorn_serves_fastapi_to_httpx() -> None:
         time.sleep(n)
         return {"n": n}
 
-    async def main(_: testing.Simulation) -> None:
-        server = uvicorn.Server(uvicorn.Config(app, port=8000, log_level="error"))
-        serving = asyncio.create_task(server.serve())
-        await asyncio.sleep(1)
-        async with httpx.AsyncClient(base_url="http://localhost:8000", timeout=10) as http:
-            assert (await http.get("/async/5")).json() == {"n": 5}
-            began = time.monotonic()
-            answers = await asyncio.gather(*(http.get(f"/thread/{n}") for n in (3, 1, 2)))
-            assert [each.json()["n"] for each in answers] == [3, 1, 2]
-            assert 3 < time.monotonic() - began < 4  # of virtual time: side by side
-        server.should_exit = True
-        await serving
-
-    runs(main)
+    server = uvicorn.Server(uvicorn.Config(app, port=8000, log_level="error"))
+    serving = asyncio.create_task(server.serve())
+    await asyncio.sleep(1)
+    async with httpx.AsyncClient(base_url="http://localhost:8000", timeout=10) as http:
+        assert (await http.get("/async/5")).json() == {"n": 5}
+        began = time.monotonic()
+        answers = await asyncio.gather(*(http.get(f"/thread/{n}") for n in (3, 1, 2)))
+        assert [each.json()["n"] for each in answers] == [3, 1, 2]
+        assert 3 < time.monotonic() - began < 4  # of virtual time: side by side
+    server.should_exit = True
+    await serving
 
 
-def test_asyncssh_runs_a_command() -> None:
+@simulated
+async def test_asyncssh_runs_a_command() -> None:
     asyncssh = pytest.importorskip("asyncssh")
     key = asyncssh.generate_private_key("ssh-ed25519")
 
@@ -72,19 +63,16 @@ def test_asyncssh_runs_a_command() -> None:
         process.stdout.write("hello " + await process.stdin.readline())
         process.exit(3)
 
-    async def main(_: testing.Simulation) -> None:
-        server = await asyncssh.listen(
-            "localhost", 22, server_host_keys=[key], server_factory=Server, process_factory=handle
-        )
-        async with asyncssh.connect(
-            "localhost", 22, known_hosts=None, config=None, username="u", client_keys=None
-        ) as connection:
-            done = await connection.run("x", input="you\n")
-            assert (done.stdout, done.exit_status) == ("hello you\n", 3)
-        server.close()
-        await server.wait_closed()
-
-    runs(main)
+    server = await asyncssh.listen(
+        "localhost", 22, server_host_keys=[key], server_factory=Server, process_factory=handle
+    )
+    async with asyncssh.connect(
+        "localhost", 22, known_hosts=None, config=None, username="u", client_keys=None
+    ) as connection:
+        done = await connection.run("x", input="you\n")
+        assert (done.stdout, done.exit_status) == ("hello you\n", 3)
+    server.close()
+    await server.wait_closed()
 
 
 async def postgresql(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -110,24 +98,22 @@ async def postgresql(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
     writer.close()
 
 
-def test_asyncpg_talks_to_a_server() -> None:
+@simulated
+async def test_asyncpg_talks_to_a_server() -> None:
     asyncpg = pytest.importorskip("asyncpg")
 
-    async def main(_: testing.Simulation) -> None:
-        async with (
-            await asyncio.start_server(postgresql, "localhost", 5432),
-            asyncpg.create_pool(
-                "postgresql://u:p@localhost/d",
-                min_size=3,
-                ssl="prefer",
-                reset=lambda _: asyncio.sleep(0),
-            ) as pool,
-        ):
-            for _ in range(5):
-                async with pool.acquire() as connection:
-                    assert await connection.execute("begin") == "begin"
-
-    runs(main)
+    async with (
+        await asyncio.start_server(postgresql, "localhost", 5432),
+        asyncpg.create_pool(
+            "postgresql://u:p@localhost/d",
+            min_size=3,
+            ssl="prefer",
+            reset=lambda _: asyncio.sleep(0),
+        ) as pool,
+    ):
+        for _ in range(5):
+            async with pool.acquire() as connection:
+                assert await connection.execute("begin") == "begin"
 
 
 # ---- leftovers -----------------------------------------------------------------------------------
@@ -185,7 +171,7 @@ running: set[Any] = set()
 def test_unclosed_resources_are_reported_as_left_over(
     leaves: Any, found: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main(_: testing.Simulation) -> None:
+    async def main() -> None:
         server = await asyncio.start_server(hello, "localhost", 80)
         await leaves()
         server.close()
@@ -194,6 +180,6 @@ def test_unclosed_resources_are_reported_as_left_over(
     # that warn when they are freed.
     caplog.set_level(logging.CRITICAL + 1, "asyncio")
     with pytest.raises(testing.LeftBehind, match=found):
-        runs(main, seeds=1)
+        testing.simulate(seeds=1)(main)()
     running.clear()
     gc.collect()

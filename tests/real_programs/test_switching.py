@@ -1,7 +1,7 @@
-"""Servers and children that choose a loop themselves run on goloop, told by one word.
+"""Servers and children that choose a loop themselves run on goloop by one word.
 
 That word is `python -m goloop` before the program, or goloop.install() in it.  uvloop is
-installed, so that every server that prefers it has it at hand.
+installed, so that servers that prefer it could use it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from real_programs.programs import LOOP, Program, Programs, free_port, get, needs
+from real_programs.programs import APPS, LOOP, Program, Programs, free_port, get, needs
 
 needs("uvloop")
 
@@ -27,7 +27,7 @@ SAYS_NO_LOOP = "goloop was not used"
 
 
 def loops(port: int, processes: int = 1) -> dict[int, str]:
-    """The loop of each process that serves, by its number; asks until so many have answered."""
+    """Ask until this number of processes have answered; return their loops by process id."""
     found: dict[int, str] = {}
     deadline = time.monotonic() + 60
     while len(found) < processes:
@@ -102,23 +102,11 @@ def test_uvicorn_reloads_on_goloop(programs: Programs, tmp_path: Path) -> None:
     server.end(status=None)
 
 
-INSTALLED = """
-import warnings
-warnings.simplefilter("ignore", DeprecationWarning)
-import goloop, sys, uvicorn
-if __name__ == "__main__":
-    goloop.install()
-    uvicorn.run("plain_app:app", port=int(sys.argv[1]), workers=int(sys.argv[2]))
-"""
-
-
 @pytest.mark.parametrize("workers", [1, 2])
-def test_uvicorn_after_install(programs: Programs, tmp_path: Path, workers: int) -> None:
+def test_uvicorn_after_install(programs: Programs, workers: int) -> None:
     needs("uvicorn")
     port = free_port()
-    path = tmp_path / "installed.py"
-    path.write_text(INSTALLED)
-    server = programs.python(path, str(port), str(workers), port=port)
+    server = programs.python(APPS / "uvicorn_installed.py", str(port), str(workers), port=port)
     serves_on_goloop(server, port, workers)
 
 
@@ -148,71 +136,11 @@ def test_gunicorn_reexecutes_itself_on_goloop(programs: Programs) -> None:
     os.kill(int(pid.read_text()), signal.SIGTERM)
 
 
-CHILDREN = """
-import asyncio, multiprocessing, pathlib, sys
-from concurrent.futures import ProcessPoolExecutor
-
-async def main():
-    return repr(asyncio.get_running_loop())
-
-def pooled():
-    return asyncio.run(main())
-
-def work(queue):
-    queue.put(asyncio.run(main()))
-
-if __name__ == "__main__":
-    if sys.argv[1] == "spawn":  # forkserver itself can't pass them on
-        # Imports ignore all but strings; the last is a name of bytes that are not UTF-8.
-        sys.path += [pathlib.Path("/nowhere"), b"/nowhere", None, "/\\udcff"]
-    context = multiprocessing.get_context(sys.argv[1])
-    queue = context.SimpleQueue()
-    children = [context.Process(target=work, args=(queue,)) for _ in range(2)]
-    for child in children:
-        child.start()
-    for child in children:
-        print("child", queue.get())
-    for child in children:
-        child.join()
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        print("child", pool.submit(pooled).result())
-"""
-
-
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
-def test_children_of_multiprocessing(programs: Programs, tmp_path: Path, method: str) -> None:
-    path = tmp_path / "children.py"
-    path.write_text(CHILDREN)
-    program = programs.python(*GOLOOP, path, method)
-    program.process.wait(60)
-    assert program.output.count("child <goloop.Loop running=True") == 3, program.output
-    assert SAYS_NO_LOOP not in program.output
-
-
-def test_a_reloaded_django_runs_on_goloop(programs: Programs, tmp_path: Path) -> None:
-    """runserver serves in a child process; the views have loops of their own."""
-    needs("django")
-    (tmp_path / "manage.py").write_text(
-        "import asyncio, os, sys\n"
-        "from django.conf import settings\n"
-        "from django.http import JsonResponse\n"
-        "from django.urls import path\n"
-        "async def view(request):\n"
-        "    kind = type(asyncio.get_running_loop())\n"
-        "    loop = f'{kind.__module__}.{kind.__qualname__}'\n"
-        "    return JsonResponse({'loop': loop, 'pid': os.getpid()})\n"
-        "urlpatterns = [path('', view)]\n"
-        "settings.configure(DEBUG=True, ROOT_URLCONF=__name__, ALLOWED_HOSTS=['*'])\n"
-        "from django.core.management import execute_from_command_line\n"
-        "execute_from_command_line(sys.argv)\n"
-    )
-    port = free_port()
-    server = programs.python(
-        *GOLOOP, tmp_path / "manage.py", "runserver", f"127.0.0.1:{port}", port=port
-    )
-    found = loops(port)
-    assert set(found.values()) == {LOOP}
-    assert server.process.pid not in found
+def test_children_of_multiprocessing(programs: Programs, method: str) -> None:
+    said = programs.ends_well(*GOLOOP, APPS / "loops_of_children.py", method)
+    assert said.count("child <goloop.Loop running=True") == 3, said
+    assert SAYS_NO_LOOP not in said
 
 
 @pytest.mark.parametrize(
@@ -269,22 +197,19 @@ def test_the_page_has_the_errors_of_all_servers() -> None:
     }
 
 
-@pytest.mark.parametrize("quiet", ["no loop", "goloop's", "both", "ignored"])
-def test_there_is_no_warning_without_reason(programs: Programs, tmp_path: Path, quiet: str) -> None:
-    path = tmp_path / "quiet.py"
-    other = (
-        "with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:\n"
-        "    runner.run(asyncio.sleep(0))\n"
-    )
-    path.write_text(
-        "import asyncio\n"
-        + (other if quiet in ("both", "ignored") else "")
-        + ("asyncio.run(asyncio.sleep(0))\n" if quiet in ("goloop's", "both") else "")
-    )
-    option = ["-W", "ignore::RuntimeWarning"] if quiet == "ignored" else []
-    program = programs.python(*option, *GOLOOP, path)
-    program.process.wait(60)
-    assert program.output == ""
+@pytest.mark.parametrize(
+    ("loops", "options"),
+    [
+        ((), ()),
+        (("default",), ()),
+        (("asyncio", "default"), ()),
+        (("asyncio",), ("-W", "ignore::RuntimeWarning")),
+    ],
+)
+def test_there_is_no_warning_without_reason(
+    programs: Programs, loops: tuple[str, ...], options: tuple[str, ...]
+) -> None:
+    assert programs.ends_well(*options, *GOLOOP, APPS / "short_runs.py", *loops) == ""
 
 
 def test_program_without_the_patched_function_runs_with_a_warning(
@@ -295,31 +220,16 @@ def test_program_without_the_patched_function_runs_with_a_warning(
     (tmp_path / "uvicorn" / "__init__.py").write_text("")
     (tmp_path / "uvicorn" / "loops" / "__init__.py").write_text("")
     (tmp_path / "uvicorn" / "loops" / "auto.py").write_text("def another(): return 5\n")
-    (tmp_path / "program.py").write_text(
-        "import uvicorn.loops.auto as auto\n"
-        "print(auto.another(), *(type(each).__name__ for each in (auto.__loader__,\n"
-        "                                                         auto.__spec__.loader)))\n"
-    )
-    program = programs.python(*GOLOOP, tmp_path / "program.py")
-    program.process.wait(60)
-    assert "5 SourceFileLoader SourceFileLoader" in program.output
-    assert "goloop cannot make uvicorn.loops.auto use its loop" in program.output
+    said = programs.ends_well(*GOLOOP, APPS / "loader_of_uvicorn.py", PYTHONPATH=str(tmp_path))
+    assert "5 SourceFileLoader SourceFileLoader" in said
+    assert "goloop cannot make uvicorn.loops.auto use its loop" in said
 
 
-def test_a_task_of_taskiq(programs: Programs, tmp_path: Path) -> None:
+def test_a_task_of_taskiq(programs: Programs) -> None:
     needs("taskiq")
-    (tmp_path / "tasks.py").write_text(
-        "import asyncio\n"
-        "from taskiq import InMemoryBroker, TaskiqEvents\n"
-        "broker = InMemoryBroker()\n"
-        "@broker.on_event(TaskiqEvents.WORKER_STARTUP)\n"
-        "async def begin(state):\n"
-        "    print('worker on', repr(asyncio.get_running_loop()), flush=True)\n"
-    )
     program = programs.python(
-        *GOLOOP, "-m", "taskiq", "worker", "tasks:broker", "--workers", "1",
-        "--app-dir", tmp_path,
-    )  # fmt: skip
+        *GOLOOP, "-m", "taskiq", "worker", "taskiq_in_memory:broker", "--workers", "1"
+    )
     program.until_says("worker on")
     assert "worker on <goloop.Loop running=True" in program.output
 

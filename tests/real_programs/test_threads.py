@@ -44,7 +44,7 @@ def test_aiohttp_serves_with_a_runner_in_each_thread(programs: Programs) -> None
     answers_evenly(port)
     output = server.end(signal.SIGTERM, status=143)
     assert {f"cleaned up {index}" in output for index in range(3)} == {True}
-    assert SAYS_GIL in output  # neither aiohttp nor its imports turn it on
+    assert SAYS_GIL in output  # aiohttp and its imports don't turn it on
 
 
 def test_uvicorn_serves_with_a_server_in_each_thread(programs: Programs) -> None:
@@ -54,4 +54,4 @@ def test_uvicorn_serves_with_a_server_in_each_thread(programs: Programs) -> None
     answers_evenly(port)
     output = server.end(signal.SIGTERM)
     assert {f"shut down goloop-{index}" in output for index in range(3)} == {True}
-    assert SAYS_GIL in output  # neither uvicorn nor its imports turn it on
+    assert SAYS_GIL in output  # uvicorn and its imports don't turn it on

@@ -125,104 +125,24 @@ def test_coverage_is_the_same_as_on_asyncio(programs: Programs, tmp_path: Path, 
 
 # ---- aiodebug ------------------------------------------------------------------------------
 
-AIODEBUG = """
-import asyncio, os, sys, time, goloop
-from aiodebug import hang_inspection, log_slow_callbacks, monitor_loop_lag
-
-folder = sys.argv[1]
-slow, lags = [], []
-log_slow_callbacks.enable(0.02, on_slow_callback=lambda name, seconds: slow.append(name))
-
-def too_slow():
-    time.sleep(0.03)
-
-async def slow_step():
-    time.sleep(0.03)
-
-def hangs():
-    while not any(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder)):
-        time.sleep(0.01)
-
-class Statsd:
-    def timing(self, name, value):
-        lags.append(name)
-
-async def main():
-    loop = asyncio.get_running_loop()
-    loop.call_soon(too_slow)
-    await asyncio.create_task(slow_step())
-    monitor_loop_lag.enable(Statsd(), interval=0.01)
-    while not lags:
-        await asyncio.sleep(0.01)
-    watch = hang_inspection.start(folder, interval=0.1)
-    await asyncio.sleep(0.01)
-    hangs()
-    await hang_inspection.stop_wait(watch)
-    assert any("too_slow" in name for name in slow), slow
-    assert any("slow_step" in name for name in slow), slow
-    print("found by", type(loop).__module__)
-
-goloop.run(main())
-"""
-
 
 def test_aiodebug_finds_slow_callbacks_and_hangs(programs: Programs, tmp_path: Path) -> None:
     needs("aiodebug")
     folder = tmp_path / "stacks"
     folder.mkdir()
-    said = programs.ends_well("-c", AIODEBUG, folder, GOLOOP_WATCHDOG="0")
+    said = programs.ends_well(APPS / "aiodebug_app.py", folder, GOLOOP_WATCHDOG="0")
     assert "found by goloop\n" in said
     assert "in hangs" in min(folder.iterdir()).read_text()
 
 
 # ---- blockbuster ---------------------------------------------------------------------------
 
-BLOCKBUSTER = """
-import asyncio, socket, sys, time, goloop
-from asyncio_works import asyncio_works
-from blockbuster import BlockingError, blockbuster_ctx
-
-async def echo(reader, writer):
-    writer.write(await reader.readline())
-    writer.close()
-
-async def main():
-    # What the loop itself does is no blocking call.
-    print("works on", await asyncio_works())
-    server = await asyncio.start_unix_server(echo, sys.argv[1])
-    reader, writer = await asyncio.open_unix_connection(sys.argv[1])
-    writer.write(b"hello\\n")
-    assert await reader.readline() == b"hello\\n"
-    writer.close()
-    await writer.wait_closed()
-    server.close()
-    await server.wait_closed()
-    await asyncio.get_running_loop().getaddrinfo("localhost", 80)
-
-    ours, theirs = socket.socketpair()
-    with ours, theirs, open(sys.argv[2]) as file:
-        for call in (lambda: time.sleep(0.001), file.read, lambda: ours.recv(1)):
-            try:
-                call()
-            except BlockingError as error:
-                print("found:", error)
-        ours.setblocking(False)
-        theirs.setblocking(False)
-        theirs.send(b"x")
-        assert await asyncio.get_running_loop().sock_recv(ours, 1) == b"x"
-    # In a thread anything may block.
-    await asyncio.to_thread(time.sleep, 0.001)
-
-with blockbuster_ctx():
-    goloop.run(main())
-"""
-
 
 def test_blockbuster_finds_blocking_calls_and_no_false_ones(
     programs: Programs, tmp_path: Path
 ) -> None:
     needs("blockbuster")
-    said = programs.ends_well("-c", BLOCKBUSTER, tmp_path / "socket", TRACED)
+    said = programs.ends_well(APPS / "blockbuster_app.py", tmp_path / "socket", TRACED)
     assert f"works on {LOOP}\n" in said
     assert "found: Blocking call to time.sleep\n" in said
     assert "found: Blocking call to io." in said

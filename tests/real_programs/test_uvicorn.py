@@ -99,21 +99,13 @@ def test_uvicorn_as_a_library_serves_fastapi(programs: Programs, way: str) -> No
     assert "Application shutdown complete" in server.end(status=None)
 
 
-RELOADED = """
-from fastapi_app import app
-
-@app.get("/version")
-async def version():
-    return "VERSION"
-"""
-
-
 def test_uvicorn_reloads(programs: Programs, tmp_path: Path) -> None:
     """The process that serves is a new one after each change, and on goloop again."""
     folder = tmp_path / "reloaded"
     folder.mkdir()
     app = folder / "reloaded_app.py"
-    app.write_text(RELOADED.replace("VERSION", "first"))
+    source = (APPS / "reloaded_app.py").read_text()
+    app.write_text(source)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     server = programs.python(
@@ -124,7 +116,7 @@ def test_uvicorn_reloads(programs: Programs, tmp_path: Path) -> None:
     first = json.loads(get(url))
     assert first["loop"] == LOOP
     assert json.loads(get(f"{url}/version")) == "first"
-    app.write_text(RELOADED.replace("VERSION", "second one"))
+    app.write_text(source.replace("first", "second one"))
     os.utime(app, (time.time() + 10,) * 2)
     server.until_says("Application startup complete", 2)
     assert json.loads(get(f"{url}/version")) == "second one"

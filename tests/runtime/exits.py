@@ -77,7 +77,7 @@ def ends(seed: int) -> Exit:
     environment = {
         **os.environ,
         "GOLOOP_WATCHDOG": "0.05",
-        # For the second interpreter, which is not told where its program lies.
+        # For the second interpreter, which does not know the folder of its program.
         "PYTHONHOME": sys.base_prefix,
         "GOLOOP_INTROSPECT": str(int(bool(what["introspect"]))),
     }
@@ -102,7 +102,7 @@ def ends(seed: int) -> Exit:
 
 
 def main() -> int:
-    """Ends so many processes, and tells of those that did not end as they should."""
+    """Run this number of processes, and print each that did not end as expected."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     with ThreadPoolExecutor(2) as pool:

@@ -97,7 +97,7 @@ def alone() -> None:
 def child(body: Callable[[], object], fork: Callable[[], int] = os.fork) -> int:
     """Forks; the child runs body() and exits with 0 if that returned.
 
-    C's fork(3) copies the GIL as it is: if another thread had it the child would wait for ever.
+    C's fork(3) copies the GIL's state: if another thread had it the child would wait for ever.
     """
     if fork is not os.fork:
         alone()

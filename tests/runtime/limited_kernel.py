@@ -130,7 +130,7 @@ PROC = {"no /proc": no_proc, "flags only": flags_only, "empty files": empty}
 
 
 async def echo() -> None:
-    """So many connections at once that a turn is not eager."""
+    """More connections at once than eager turns have."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Echo, "127.0.0.1", 0)
     address = server.sockets[0].getsockname()[:2]

@@ -23,7 +23,7 @@ POLICIES = ("io", "shuffle", "pct:3", "dfs:2")
 
 
 async def woken_and_cancelled() -> bool:
-    """Return true if a timeout cancels a task whose lock has just been released to it."""
+    """Return true if a timeout cancels a task just after the lock was released to it."""
     lock, cancelled = asyncio.Lock(), []
     await lock.acquire()
 

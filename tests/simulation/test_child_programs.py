@@ -8,9 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -62,24 +60,20 @@ async def large(process: testing.Process) -> None:
     process.stdout.write(bytes(1_000_000))  # more than a pipe's capacity, without drain()
 
 
-def runs(
-    main: Callable[[testing.Simulation], Awaitable[Any]], loop: str = "goloop", seeds: int = 3
-) -> None:
-    """Run some seeds of a program, without leftovers."""
+simulated = testing.simulate(seeds=3, max_time=10_000)
+
+
+def add_programs(sim: testing.Simulation) -> None:
+    """Add all programs above to a simulation, and clear their notes."""
     ended.clear()
-
-    @testing.simulate(seeds=seeds, max_time=10_000, loop=loop)
-    async def program(sim: testing.Simulation) -> None:
-        for function in (upper, fails, exits, sleeper, graceful, large):
-            sim.program(function.__name__, function)
-        await main(sim)
-
-    program()
+    for function in (upper, fails, exits, sleeper, graceful, large):
+        sim.program(function.__name__, function)
 
 
 @pytest.mark.parametrize("loop", ["goloop", "asyncio"])
 def test_a_program_has_words_an_environment_and_pipes(loop: str) -> None:
-    async def main(_: testing.Simulation) -> None:
+    async def main(sim: testing.Simulation) -> None:
+        add_programs(sim)
         child = await exec_(
             "upper", "-a", "b", stdin=PIPE, stdout=PIPE, stderr=PIPE, env={"MODE": "x"}
         )
@@ -92,33 +86,32 @@ def test_a_program_has_words_an_environment_and_pipes(loop: str) -> None:
         assert out == b"() NoneONE\n"
         assert err is None
 
-    runs(main, loop)
+    testing.simulate(seeds=3, max_time=10_000, loop=loop)(main)()
 
 
-def test_an_exception_is_exit_1_with_a_traceback_on_stderr() -> None:
-    async def main(_: testing.Simulation) -> None:
-        child = await exec_("fails", stdout=PIPE, stderr=PIPE)
-        out, err = await child.communicate()
-        assert (child.returncode, out) == (1, b"before")
-        assert err.startswith(b"Traceback")
-        assert err.endswith(b"ValueError: it fails\n")
+@simulated
+async def test_an_exception_is_exit_1_with_a_traceback_on_stderr(sim: testing.Simulation) -> None:
+    add_programs(sim)
+    child = await exec_("fails", stdout=PIPE, stderr=PIPE)
+    out, err = await child.communicate()
+    assert (child.returncode, out) == (1, b"before")
+    assert err.startswith(b"Traceback")
+    assert err.endswith(b"ValueError: it fails\n")
 
-    runs(main)
 
-
-def test_exit_code_is_the_argument_of_sys_exit() -> None:
-    async def main(_: testing.Simulation) -> None:
-        assert await (await exec_("exits")).wait() == 7
-        child = await exec_("exits", "with words", stderr=PIPE)
-        assert await child.communicate() == (None, b"with words\n")
-        assert child.returncode == 1
-
-    runs(main)
+@simulated
+async def test_exit_code_is_the_argument_of_sys_exit(sim: testing.Simulation) -> None:
+    add_programs(sim)
+    assert await (await exec_("exits")).wait() == 7
+    child = await exec_("exits", "with words", stderr=PIPE)
+    assert await child.communicate() == (None, b"with words\n")
+    assert child.returncode == 1
 
 
 @pytest.mark.parametrize("way", ["kill", "terminate", "send_signal", "os.kill"])
 def test_a_signal_ends_a_program_at_once(way: str) -> None:
-    async def main(_: testing.Simulation) -> None:
+    async def main(sim: testing.Simulation) -> None:
+        add_programs(sim)
         child = await exec_("sleeper", stdout=PIPE)
         assert child.stdout is not None
         assert await child.stdout.readline() == b"begun\n"
@@ -137,49 +130,47 @@ def test_a_signal_ends_a_program_at_once(way: str) -> None:
         with pytest.raises(ProcessLookupError):
             os.kill(child.pid, 0)
 
-    runs(main)
+    simulated(main)()
     assert ended == []
 
 
-def test_a_program_may_handle_a_signal() -> None:
-    async def main(_: testing.Simulation) -> None:
-        child = await exec_("graceful", stdout=PIPE)
-        assert child.stdout is not None
-        await child.stdout.readline()
-        child.send_signal(signal.SIGWINCH)  # nothing comes of it
-        await asyncio.sleep(1)
-        child.terminate()
-        assert await child.communicate() == (b"stopped\n", None)
-        assert child.returncode == 0
-
-    runs(main)
-
-
-def test_last_output_arrives_though_the_pipe_is_full() -> None:
-    async def main(_: testing.Simulation) -> None:
-        child = await exec_("large", stdout=PIPE)
-        assert await child.communicate() == (bytes(1_000_000), None)
-
-    runs(main)
+@simulated
+async def test_a_program_may_handle_a_signal(sim: testing.Simulation) -> None:
+    add_programs(sim)
+    child = await exec_("graceful", stdout=PIPE)
+    assert child.stdout is not None
+    await child.stdout.readline()
+    child.send_signal(signal.SIGWINCH)  # nothing comes of it
+    await asyncio.sleep(1)
+    child.terminate()
+    assert await child.communicate() == (b"stopped\n", None)
+    assert child.returncode == 0
 
 
-def test_programs_are_joined_by_a_pipe() -> None:
-    async def main(_: testing.Simulation) -> None:
-        reads, writes = os.pipe()
-        first = await exec_("upper", "x", stdin=PIPE, stdout=writes, stderr=DEVNULL)
-        os.close(writes)
-        second = await exec_("upper", stdin=reads, stdout=PIPE, stderr=DEVNULL)
-        os.close(reads)
-        await first.communicate(b"hello\n")
-        assert await second.communicate() == (b"HELLO\n", None)
+@simulated
+async def test_last_output_arrives_though_the_pipe_is_full(sim: testing.Simulation) -> None:
+    add_programs(sim)
+    child = await exec_("large", stdout=PIPE)
+    assert await child.communicate() == (bytes(1_000_000), None)
 
-    runs(main)
+
+@simulated
+async def test_programs_are_joined_by_a_pipe(sim: testing.Simulation) -> None:
+    add_programs(sim)
+    reads, writes = os.pipe()
+    first = await exec_("upper", "x", stdin=PIPE, stdout=writes, stderr=DEVNULL)
+    os.close(writes)
+    second = await exec_("upper", stdin=reads, stdout=PIPE, stderr=DEVNULL)
+    os.close(reads)
+    await first.communicate(b"hello\n")
+    assert await second.communicate() == (b"HELLO\n", None)
 
 
 def test_output_without_a_pipe_goes_to_the_tests_output_or_a_file(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    async def main(_: testing.Simulation) -> None:
+    async def main(sim: testing.Simulation) -> None:
+        add_programs(sim)
         child = await exec_("upper", stdin=PIPE)
         await child.communicate(b"hello\n")
         with (tmp_path / "out").open("wb") as file:
@@ -187,27 +178,29 @@ def test_output_without_a_pipe_goes_to_the_tests_output_or_a_file(
             await child.communicate(b"in a file\n")
             await asyncio.sleep(1)
 
-    runs(main, seeds=1)
+    testing.simulate(seeds=1)(main)()
     assert capsys.readouterr() == ("HELLO\n", "() None")
     assert (tmp_path / "out").read_bytes() == b"IN A FILE\n"
 
 
-def test_a_simple_command_of_a_shell_is_words_and_others_are_the_shells() -> None:
+@simulated
+async def test_a_simple_command_of_a_shell_is_words_and_others_are_the_shells(
+    sim: testing.Simulation,
+) -> None:
+    add_programs(sim)
+
     async def sh(process: testing.Process) -> None:
         process.stdout.write(" ".join(process.args).encode())
 
-    async def main(sim: testing.Simulation) -> None:
-        child = await shell("upper 'a b' c", stdin=DEVNULL, stderr=PIPE)
-        assert await child.communicate() == (None, b"('a b', 'c') None")
-        with pytest.raises(testing.EscapedSimulation, match=r"sim.program\('sh'"):
-            await shell("upper | upper")
-        sim.program("sh", sh)
-        child = await shell("upper | upper", stdout=PIPE)
-        assert await child.communicate() == (b"/bin/sh -c upper | upper", None)
-        child = await shell("upper 'a b", stdout=PIPE)
-        assert await child.communicate() == (b"/bin/sh -c upper 'a b", None)
-
-    runs(main)
+    child = await shell("upper 'a b' c", stdin=DEVNULL, stderr=PIPE)
+    assert await child.communicate() == (None, b"('a b', 'c') None")
+    with pytest.raises(testing.EscapedSimulation, match=r"sim.program\('sh'"):
+        await shell("upper | upper")
+    sim.program("sh", sh)
+    child = await shell("upper | upper", stdout=PIPE)
+    assert await child.communicate() == (b"/bin/sh -c upper | upper", None)
+    child = await shell("upper 'a b", stdout=PIPE)
+    assert await child.communicate() == (b"/bin/sh -c upper 'a b", None)
 
 
 def test_unknown_program_error_names_the_registration() -> None:
@@ -278,6 +271,7 @@ def test_killed_program_closes_its_sockets() -> None:
             await asyncio.Event().wait()
 
     async def main(sim: testing.Simulation) -> None:
+        add_programs(sim)
         sim.program("serves", serves)
         child = await exec_("serves", stdout=PIPE)
         assert child.stdout is not None
@@ -292,8 +286,7 @@ def test_killed_program_closes_its_sockets() -> None:
             await asyncio.open_connection("localhost", 80)
         writer.close()
 
-    ended.clear()
-    runs(main)
+    simulated(main)()
     assert ended == []
 
 
@@ -310,7 +303,10 @@ def test_running_child_program_is_a_leftover() -> None:
     assert child == "a child runs: sleeper"
 
 
-def test_loops_own_calls_and_a_start_that_is_given_up() -> None:
+@simulated
+async def test_loops_own_calls_and_a_start_that_is_given_up(sim: testing.Simulation) -> None:
+    add_programs(sim)
+
     class Protocol(asyncio.SubprocessProtocol):
         def __init__(self) -> None:
             self.data = b""
@@ -322,37 +318,34 @@ def test_loops_own_calls_and_a_start_that_is_given_up() -> None:
         def process_exited(self) -> None:
             self.exited.set_result(None)
 
-    async def main(_: testing.Simulation) -> None:
-        loop = asyncio.get_running_loop()
-        transport, protocol = await loop.subprocess_exec(Protocol, "upper", stdin=DEVNULL)
-        assert transport.get_pid() > 4_194_304  # no process of the host's has such a number
-        await protocol.exited
-        assert transport.get_returncode() == 3
-        assert b"()" in protocol.data
-        transport.close()
-        starting = asyncio.create_task(exec_("sleeper", stdin=PIPE))
-        await asyncio.sleep(0)
-        starting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await starting
-
-    runs(main)
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.subprocess_exec(Protocol, "upper", stdin=DEVNULL)
+    assert transport.get_pid() > 4_194_304  # no process of the host's has such a number
+    await protocol.exited
+    assert transport.get_returncode() == 3
+    assert b"()" in protocol.data
+    transport.close()
+    starting = asyncio.create_task(exec_("sleeper", stdin=PIPE))
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
 
 
-def test_a_child_of_a_child() -> None:
+@simulated
+async def test_a_child_of_a_child(sim: testing.Simulation) -> None:
+    add_programs(sim)
+
     async def outer(process: testing.Process) -> int:
         inner = await exec_("upper", stdin=PIPE, stdout=PIPE)
         out, _ = await inner.communicate(await process.stdin.read())
         process.stdout.write(out)
         return inner.returncode or 0
 
-    async def main(sim: testing.Simulation) -> None:
-        sim.program("outer", outer)
-        child = await exec_("outer", stdin=PIPE, stdout=PIPE)
-        assert await child.communicate(b"hello\n") == (b"HELLO\n", None)
-        assert child.returncode == 3
-
-    runs(main)
+    sim.program("outer", outer)
+    child = await exec_("outer", stdin=PIPE, stdout=PIPE)
+    assert await child.communicate(b"hello\n") == (b"HELLO\n", None)
+    assert child.returncode == 3
 
 
 def test_a_child_outlives_its_parent() -> None:
@@ -366,12 +359,13 @@ def test_a_child_outlives_its_parent() -> None:
         await exec_("inner")
 
     async def main(sim: testing.Simulation) -> None:
+        add_programs(sim)
         sim.program("inner", inner)
         sim.program("outer", outer)
         assert await (await exec_("outer")).wait() == 0
         await asyncio.sleep(10)
 
-    runs(main)
+    simulated(main)()
     assert done == [("inner",)] * 3
 
 

@@ -82,41 +82,37 @@ def test_os_functions_work_on_simulated_pipes() -> None:
     assert os.fstat is real_fstat
 
 
-def test_files_of_a_pipe_read_and_write_text_and_lines() -> None:
-    async def main() -> None:
-        reads, writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        with open(writes, "w", encoding="utf-8") as out, open(reads, encoding="utf-8") as into:
-            print("grün", file=out, flush=True)
-            assert into.readline() == "grün\n"
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.read(reads, 1)
-        reads, writes = os.pipe()
-        with open(reads, "rb", 0) as raw, open(writes, "wb", closefd=False) as out:
-            os.set_blocking(reads, False)
-            assert raw.read(1) is None
-            out.write(b"kept\n")
-            out.flush()
-            assert raw.readline() == b"kept\n"
-            with pytest.raises(ValueError, match="unbuffered text"):
-                os.fdopen(reads, "r", 0, closefd=False)
-        os.close(writes)
-
-    testing.run(main)
+@testing.simulate(seeds=1)
+async def test_files_of_a_pipe_read_and_write_text_and_lines() -> None:
+    reads, writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(writes, "w", encoding="utf-8") as out, open(reads, encoding="utf-8") as into:
+        print("grün", file=out, flush=True)
+        assert into.readline() == "grün\n"
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.read(reads, 1)
+    reads, writes = os.pipe()
+    with open(reads, "rb", 0) as raw, open(writes, "wb", closefd=False) as out:
+        os.set_blocking(reads, False)
+        assert raw.read(1) is None
+        out.write(b"kept\n")
+        out.flush()
+        assert raw.readline() == b"kept\n"
+        with pytest.raises(ValueError, match="unbuffered text"):
+            os.fdopen(reads, "r", 0, closefd=False)
+    os.close(writes)
 
 
-def test_files_of_the_host_stay_the_hosts(tmp_path: Path) -> None:
-    async def main() -> None:
-        (tmp_path / "file").write_text("hello")
-        with open(tmp_path / "file", "rb") as file:
-            assert os.read(file.fileno(), 9) == b"hello"
-            assert os.fstat(file.fileno()).st_size == 5
-            assert os.get_blocking(file.fileno())
-        os.chmod(tmp_path / "file", 0o600)
-        assert stat.S_IMODE(os.stat(tmp_path / "file").st_mode) == 0o600
-        os.unlink(tmp_path / "file")
-        assert not (tmp_path / "file").exists()
-
-    testing.run(main)
+@testing.simulate(seeds=1)
+async def test_files_of_the_host_stay_the_hosts(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("hello")
+    with open(tmp_path / "file", "rb") as file:
+        assert os.read(file.fileno(), 9) == b"hello"
+        assert os.fstat(file.fileno()).st_size == 5
+        assert os.get_blocking(file.fileno())
+    os.chmod(tmp_path / "file", 0o600)
+    assert stat.S_IMODE(os.stat(tmp_path / "file").st_mode) == 0o600
+    os.unlink(tmp_path / "file")
+    assert not (tmp_path / "file").exists()
 
 
 def test_a_pipe_outside_of_a_simulation_is_the_hosts() -> None:
@@ -151,7 +147,10 @@ def test_add_reader_watches_a_pipe() -> None:
 
 
 @pytest.mark.parametrize("fallback", [True, False])
-def test_file_is_sent_to_a_socket_and_through_a_transport(tmp_path: Path, fallback: bool) -> None:
+@testing.simulate(seeds=1)
+async def test_file_is_sent_to_a_socket_and_through_a_transport(
+    tmp_path: Path, fallback: bool
+) -> None:
     content = bytes(range(256)) * 2000
     path = tmp_path / "file"
     path.write_bytes(content)
@@ -164,83 +163,77 @@ def test_file_is_sent_to_a_socket_and_through_a_transport(tmp_path: Path, fallba
             assert sent == file.tell() - 10 == len(content) - 10
         writer.close()
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        async with await asyncio.start_server(serve, "localhost", 80):
-            reader, writer = await asyncio.open_connection("localhost", 80)
-            assert await reader.read() == content[10:]
-            writer.close()
-        a, b = socket.socketpair()
-        with a, b, path.open("rb") as file:
-            a.setblocking(False)
-            b.setblocking(False)
-            sending = asyncio.create_task(loop.sock_sendfile(a, file, fallback=fallback))
-            got = bytearray()
-            while len(got) < len(content):
-                got += await loop.sock_recv(b, 1 << 16)
-            assert got == content
-            assert await sending == len(content)
-
-    testing.run(main)
+    loop = asyncio.get_running_loop()
+    async with await asyncio.start_server(serve, "localhost", 80):
+        reader, writer = await asyncio.open_connection("localhost", 80)
+        assert await reader.read() == content[10:]
+        writer.close()
+    a, b = socket.socketpair()
+    with a, b, path.open("rb") as file:
+        a.setblocking(False)
+        b.setblocking(False)
+        sending = asyncio.create_task(loop.sock_sendfile(a, file, fallback=fallback))
+        got = bytearray()
+        while len(got) < len(content):
+            got += await loop.sock_recv(b, 1 << 16)
+        assert got == content
+        assert await sending == len(content)
 
 
-def test_sockets_have_the_calls_that_programs_make() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        a, b = socket.socketpair()
-        with a, b:
-            a.sendmsg([b"ab", b"c"])
-            assert b.recvmsg(9)[0] == b"abc"
-            a.sendall(b"abcde")
-            one, other = bytearray(2), bytearray(2)
-            assert b.recvmsg_into([one, other])[0] == 4
-            assert (one, other) == (b"ab", b"cd")
-            with b.makefile("rb") as file:
-                a.sendall(b"fg\n")
-                assert file.readline() == b"efg\n"
-        first, second = (socket.socket(type=socket.SOCK_DGRAM) for _ in range(2))
-        with first, second:
-            for sock in (first, second):
-                sock.setblocking(False)
-                sock.bind(("localhost", 0))
-            buffer = bytearray(4)
-            await loop.sock_sendto(first, b"x", second.getsockname())
-            received = await loop.sock_recvfrom_into(second, buffer)
-            assert received == (1, first.getsockname())
-            assert buffer[:1] == b"x"
-            first.sendmsg([b"y"], [], 0, second.getsockname())
-            await asyncio.sleep(1)
-            assert second.recvfrom_into(buffer) == (1, first.getsockname())
-
-    testing.run(main)
+@testing.simulate(seeds=1)
+async def test_sockets_have_the_calls_that_programs_make() -> None:
+    loop = asyncio.get_running_loop()
+    a, b = socket.socketpair()
+    with a, b:
+        a.sendmsg([b"ab", b"c"])
+        assert b.recvmsg(9)[0] == b"abc"
+        a.sendall(b"abcde")
+        one, other = bytearray(2), bytearray(2)
+        assert b.recvmsg_into([one, other])[0] == 4
+        assert (one, other) == (b"ab", b"cd")
+        with b.makefile("rb") as file:
+            a.sendall(b"fg\n")
+            assert file.readline() == b"efg\n"
+    first, second = (socket.socket(type=socket.SOCK_DGRAM) for _ in range(2))
+    with first, second:
+        for sock in (first, second):
+            sock.setblocking(False)
+            sock.bind(("localhost", 0))
+        buffer = bytearray(4)
+        await loop.sock_sendto(first, b"x", second.getsockname())
+        received = await loop.sock_recvfrom_into(second, buffer)
+        assert received == (1, first.getsockname())
+        assert buffer[:1] == b"x"
+        first.sendmsg([b"y"], [], 0, second.getsockname())
+        await asyncio.sleep(1)
+        assert second.recvfrom_into(buffer) == (1, first.getsockname())
 
 
-def test_a_unix_socket_has_a_path_until_it_is_removed() -> None:
+@testing.simulate(seeds=1)
+async def test_a_unix_socket_has_a_path_until_it_is_removed() -> None:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(await reader.readline())
         writer.close()
 
-    async def main() -> None:
-        for _ in range(2):  # asyncio removes a socket that is in the way
-            server = await asyncio.start_unix_server(echo, "/run/simulated.sock")
-            assert stat.S_ISSOCK(os.stat("/run/simulated.sock").st_mode)
-            os.chmod("/run/simulated.sock", 0o666)
-            reader, writer = await asyncio.open_unix_connection("/run/simulated.sock")
-            writer.write(b"hello\n")
-            assert await reader.read() == b"hello\n"
-            writer.close()
-            server.close()
-            await server.wait_closed()
-        if os.path.exists("/run/simulated.sock"):  # from 3.13 on close() removes it
-            os.unlink("/run/simulated.sock")
-        assert not os.path.exists("/run/simulated.sock")
-        with pytest.raises(FileNotFoundError):
-            await asyncio.open_unix_connection("/run/simulated.sock")
-
-    testing.run(main)
+    for _ in range(2):  # asyncio removes a socket that is in the way
+        server = await asyncio.start_unix_server(echo, "/run/simulated.sock")
+        assert stat.S_ISSOCK(os.stat("/run/simulated.sock").st_mode)
+        os.chmod("/run/simulated.sock", 0o666)
+        reader, writer = await asyncio.open_unix_connection("/run/simulated.sock")
+        writer.write(b"hello\n")
+        assert await reader.read() == b"hello\n"
+        writer.close()
+        server.close()
+        await server.wait_closed()
+    if os.path.exists("/run/simulated.sock"):  # from 3.13 on close() removes it
+        os.unlink("/run/simulated.sock")
+    assert not os.path.exists("/run/simulated.sock")
+    with pytest.raises(FileNotFoundError):
+        await asyncio.open_unix_connection("/run/simulated.sock")
 
 
-def test_a_path_of_a_socket_is_its_hosts(tmp_path: Path) -> None:
+@testing.simulate(seeds=1)
+async def test_a_path_of_a_socket_is_its_hosts(sim: testing.Simulation, tmp_path: Path) -> None:
     path = str(tmp_path / "socket")
 
     async def serve() -> None:
@@ -253,17 +246,14 @@ def test_a_path_of_a_socket_is_its_hosts(tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
             os.unlink(path)
 
-    async def main(sim: testing.Simulation) -> None:
-        a = sim.host("a")
-        a.spawn(serve)
-        await asyncio.sleep(1)
-        await sim.host("b").spawn(looks)
-        a.kill()
-        a.restart()  # the path is there, and asyncio removes it before it binds
-        await asyncio.sleep(1)
-        assert a.is_up
-
-    testing.run(main)
+    a = sim.host("a")
+    a.spawn(serve)
+    await asyncio.sleep(1)
+    await sim.host("b").spawn(looks)
+    a.kill()
+    a.restart()  # the path is there, and asyncio removes it before it binds
+    await asyncio.sleep(1)
+    assert a.is_up
 
 
 def test_pipes_end_with_their_host() -> None:
@@ -296,18 +286,16 @@ def test_pipes_end_with_their_host() -> None:
     assert len(closed) == 3
 
 
-def test_descriptors_run_out_by_pipes_too() -> None:
-    async def main(sim: testing.Simulation) -> None:
-        sim.faults.set(descriptors=5)
+@testing.simulate(seeds=1)
+async def test_descriptors_run_out_by_pipes_too(sim: testing.Simulation) -> None:
+    sim.faults.set(descriptors=5)
+    os.pipe()
+    reads, writes = os.pipe()
+    with pytest.raises(OSError, match="Too many open files"):
         os.pipe()
-        reads, writes = os.pipe()
-        with pytest.raises(OSError, match="Too many open files"):
-            os.pipe()
-        os.close(reads)
-        os.close(writes)
-        os.pipe()
-
-    testing.run(main)
+    os.close(reads)
+    os.close(writes)
+    os.pipe()
 
 
 def test_poll_and_select_know_simulated_descriptors() -> None:

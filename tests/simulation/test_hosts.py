@@ -12,10 +12,8 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
-import ended
 import pytest
 
 from goloop import testing
@@ -76,24 +74,22 @@ def test_hosts_have_names_addresses_and_ports_of_their_own() -> None:
     ]
 
 
-def test_hosts_and_the_main_function_reach_each_other() -> None:
+@testing.simulate(seeds=1)
+async def test_hosts_and_the_main_function_reach_each_other(sim: testing.Simulation) -> None:
     async def local() -> None:
         assert await call("localhost", 81) == b"hello"
 
-    async def main(sim: testing.Simulation) -> None:
-        a, b = sim.host("a"), sim.host("b")
-        a.spawn(serve)
-        a.spawn(serve, port=81)
-        await asyncio.sleep(1)
-        assert await b.spawn(call, "a") == b"hello"
-        assert await call("a") == b"hello"
-        await a.spawn(local)
-        with pytest.raises(ConnectionRefusedError):
-            await b.spawn(local)
-        with pytest.raises(ConnectionRefusedError):
-            await local()
-
-    testing.run(main)
+    a, b = sim.host("a"), sim.host("b")
+    a.spawn(serve)
+    a.spawn(serve, port=81)
+    await asyncio.sleep(1)
+    assert await b.spawn(call, "a") == b"hello"
+    assert await call("a") == b"hello"
+    await a.spawn(local)
+    with pytest.raises(ConnectionRefusedError):
+        await b.spawn(local)
+    with pytest.raises(ConnectionRefusedError):
+        await local()
 
 
 def test_program_ends_with_its_result_or_exception() -> None:
@@ -230,24 +226,22 @@ def test_task_of_any_class_ends_with_its_host() -> None:
 
     for loop in ("goloop", "asyncio"):
         testing.run(main, loop=loop)
-    gc.collect()  # nor does it say that they were pending
+    gc.collect()  # and does not report that they were pending
 
 
-def test_a_task_that_a_host_only_calls_is_not_the_hosts() -> None:
+@testing.simulate(seeds=1)
+async def test_a_task_that_a_host_only_calls_is_not_the_hosts(sim: testing.Simulation) -> None:
     async def program(task: asyncio.Task[None]) -> None:
         asyncio.get_running_loop().call_later(0.5, task.add_done_callback, print)
         await asyncio.sleep(1000)
 
-    async def main(sim: testing.Simulation) -> None:
-        a = sim.host("a")
-        task: Any = asyncio.current_task()
-        a.spawn(program, task)
-        await asyncio.sleep(1)
-        task.remove_done_callback(print)
-        a.kill()
-        assert asyncio.all_tasks() == {task}
-
-    testing.run(main)
+    a = sim.host("a")
+    task: Any = asyncio.current_task()
+    a.spawn(program, task)
+    await asyncio.sleep(1)
+    task.remove_done_callback(print)
+    a.kill()
+    assert asyncio.all_tasks() == {task}
 
 
 def test_a_kill_within_a_step_lets_that_step_end() -> None:
@@ -389,20 +383,18 @@ def test_paused_host_continues_later() -> None:
     assert [round(each) for each in ticks] == [10, 12, 14]
 
 
-def test_a_clock_is_the_hosts() -> None:
+@testing.simulate(seeds=1)
+async def test_a_clock_is_the_hosts(sim: testing.Simulation) -> None:
     async def clocks() -> tuple[float, float, float]:
         now = datetime.datetime.now(datetime.UTC).timestamp()
         return time.time() - 1_767_225_600, now - 1_767_225_600, time.monotonic() - 1
 
-    async def main(sim: testing.Simulation) -> None:
-        a, b = sim.host("a"), sim.host("b")
-        a.clock_skew(0.5)
-        b.clock_skew(-100)
-        assert await a.spawn(clocks) == (0.5, 0.5, 0)
-        assert await b.spawn(clocks) == (-100, -100, 0)
-        assert await clocks() == (0, 0, 0)
-
-    testing.run(main)
+    a, b = sim.host("a"), sim.host("b")
+    a.clock_skew(0.5)
+    b.clock_skew(-100)
+    assert await a.spawn(clocks) == (0.5, 0.5, 0)
+    assert await b.spawn(clocks) == (-100, -100, 0)
+    assert await clocks() == (0, 0, 0)
 
 
 def test_a_signal_runs_the_hosts_handler() -> None:
@@ -436,7 +428,8 @@ def test_a_signal_runs_the_hosts_handler() -> None:
     assert got == [("term", "b")]
 
 
-def test_unix_sockets_and_datagrams_are_of_their_host() -> None:
+@testing.simulate(seeds=1)
+async def test_unix_sockets_and_datagrams_are_of_their_host(sim: testing.Simulation) -> None:
     async def owns() -> None:
         sock = socket.socket(socket.AF_UNIX)
         sock.bind("\0name")
@@ -468,19 +461,16 @@ def test_unix_sockets_and_datagrams_are_of_their_host() -> None:
         sock.close()
         return answer
 
-    async def main(sim: testing.Simulation) -> None:
-        a, b = sim.host("a"), sim.host("b")
-        await asyncio.gather(a.spawn(owns), b.spawn(owns))
-        a.spawn(answers)
-        b.spawn(answers)
-        await asyncio.sleep(1)
-        assert await b.spawn(asks) == (b"to a", ("10.0.0.1", 53))
-        a.kill()
-        a.restart()
-        await asyncio.sleep(1)
-        assert await b.spawn(asks) == (b"to a", ("10.0.0.1", 53))
-
-    testing.run(main)
+    a, b = sim.host("a"), sim.host("b")
+    await asyncio.gather(a.spawn(owns), b.spawn(owns))
+    a.spawn(answers)
+    b.spawn(answers)
+    await asyncio.sleep(1)
+    assert await b.spawn(asks) == (b"to a", ("10.0.0.1", 53))
+    a.kill()
+    a.restart()
+    await asyncio.sleep(1)
+    assert await b.spawn(asks) == (b"to a", ("10.0.0.1", 53))
 
 
 @pytest.mark.parametrize("policy", ["io", "shuffle", "pct:2"])
@@ -553,21 +543,7 @@ async def cluster(sim: testing.Simulation) -> list[object]:
     return seen
 
 
-PROGRAM = """
-import sys
-sys.path.insert(0, {folder!r})
-import test_hosts
-from goloop import testing
-result = testing.run(test_hosts.cluster, seed={seed})
-sys.stdout.write(result.trace + repr(result.value))
-"""
-
-
-def test_hosts_do_the_same_in_two_processes() -> None:
-    program = PROGRAM.format(folder=str(Path(__file__).parent), seed=5)
-    support = str(Path(ended.__file__).parent)
-    other = ended.python("-c", program, apart=True, PYTHONPATH=support)
-    here = testing.run(cluster, seed=5)
-    assert here.trace + repr(here.value) == other.stdout
-    assert testing.run(cluster, seed=6).trace != here.trace
-    assert {type(each[2]) for each in here.value} == {bytes, str}  # type: ignore[index]
+def trace_of_cluster(seed: int) -> str:
+    result = testing.run(cluster, seed=seed)
+    assert {type(each[2]) for each in result.value} == {bytes, str}  # type: ignore[index]
+    return result.trace + repr(result.value)

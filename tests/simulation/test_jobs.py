@@ -155,21 +155,19 @@ def test_jobs_that_are_left_are_waited_for_as_asyncio_run_does() -> None:
     assert done == [1]
 
 
-def test_shut_down_executor_refuses_jobs() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        executor = ThreadPoolExecutor(1)
-        executor.submit(int).result()
-        left = [executor.submit(int) for _ in range(2)]
-        executor.shutdown(cancel_futures=True)
-        assert all(each.cancelled() for each in left)
-        with pytest.raises(RuntimeError, match="cannot schedule new futures after shutdown"):
-            await loop.run_in_executor(executor, int)
-        await loop.shutdown_default_executor()
-        with pytest.raises(RuntimeError, match="Executor shutdown has been called"):
-            await loop.run_in_executor(None, int)
-
-    testing.run(main)
+@testing.simulate(seeds=1)
+async def test_shut_down_executor_refuses_jobs() -> None:
+    loop = asyncio.get_running_loop()
+    executor = ThreadPoolExecutor(1)
+    executor.submit(int).result()
+    left = [executor.submit(int) for _ in range(2)]
+    executor.shutdown(cancel_futures=True)
+    assert all(each.cancelled() for each in left)
+    with pytest.raises(RuntimeError, match="cannot schedule new futures after shutdown"):
+        await loop.run_in_executor(executor, int)
+    await loop.shutdown_default_executor()
+    with pytest.raises(RuntimeError, match="Executor shutdown has been called"):
+        await loop.run_in_executor(None, int)
 
 
 def test_an_executor_of_one_host_ends_with_it() -> None:

@@ -32,7 +32,7 @@ async def serve() -> None:
 
 
 async def echoed(data: bytes, limit: float | None = None) -> float:
-    """Seconds until the server has answered so many bytes."""
+    """Return the seconds until the server has sent back this number of bytes."""
     reader, writer = await asyncio.open_connection("b", 80)
     loop = asyncio.get_running_loop()
     with contextlib.closing(writer):

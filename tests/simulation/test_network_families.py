@@ -7,10 +7,8 @@ import errno
 import socket
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import ended
 import pytest
 
 from goloop import testing
@@ -68,7 +66,8 @@ def test_a_host_has_addresses_of_both_families() -> None:
     assert testing.run(main).trace == testing.run(main).trace
 
 
-def test_datagrams_of_ipv6() -> None:
+@testing.simulate(seeds=1)
+async def test_datagrams_of_ipv6(sim: testing.Simulation) -> None:
     got = []
 
     class Receiver(asyncio.DatagramProtocol):
@@ -87,14 +86,11 @@ def test_datagrams_of_ipv6() -> None:
         await asyncio.sleep(1)
         transport.close()
 
-    async def main(sim: testing.Simulation) -> None:
-        a, b = sim.host("a"), sim.host("b")
-        a.spawn(receive)
-        await asyncio.sleep(1)
-        await b.spawn(send, a.address6)
-        assert got == [(b"x", b.address6)]
-
-    testing.run(main)
+    a, b = sim.host("a"), sim.host("b")
+    a.spawn(receive)
+    await asyncio.sleep(1)
+    await b.spawn(send, a.address6)
+    assert got == [(b"x", b.address6)]
 
 
 @pytest.mark.parametrize("policy", ["io", "shuffle"])
@@ -185,45 +181,27 @@ def test_probes_that_are_answered_do_not_hide_a_deadlock() -> None:
         testing.run(main)
 
 
-def test_options_of_probes_are_linuxs() -> None:
-    async def main() -> None:
-        with socket.socket() as sock:
-            for option, usual, most in (
-                (socket.TCP_KEEPIDLE, 7200, 32767),
-                (socket.TCP_KEEPINTVL, 75, 32767),
-                (socket.TCP_KEEPCNT, 9, 127),
-            ):
-                assert sock.getsockopt(socket.IPPROTO_TCP, option) == usual
-                sock.setsockopt(socket.IPPROTO_TCP, option, most)
-                assert sock.getsockopt(socket.IPPROTO_TCP, option) == most
-                for wrong in (0, most + 1):
-                    with pytest.raises(OSError, match="Invalid argument"):
-                        sock.setsockopt(socket.IPPROTO_TCP, option, wrong)
-
-    testing.run(main)
+@testing.simulate(seeds=1)
+async def test_options_of_probes_are_linuxs() -> None:
+    with socket.socket() as sock:
+        for option, usual, most in (
+            (socket.TCP_KEEPIDLE, 7200, 32767),
+            (socket.TCP_KEEPINTVL, 75, 32767),
+            (socket.TCP_KEEPCNT, 9, 127),
+        ):
+            assert sock.getsockopt(socket.IPPROTO_TCP, option) == usual
+            sock.setsockopt(socket.IPPROTO_TCP, option, most)
+            assert sock.getsockopt(socket.IPPROTO_TCP, option) == most
+            for wrong in (0, most + 1):
+                with pytest.raises(OSError, match="Invalid argument"):
+                    sock.setsockopt(socket.IPPROTO_TCP, option, wrong)
 
 
-SERVES_BOTH = """
-import sys
-sys.path.insert(0, {folder!r})
-import test_network_families as tests
-from goloop import testing
+def trace_of_both_families(seed: int) -> str:
+    async def main(sim: testing.Simulation) -> None:
+        sim.host("a", ipv6=True).spawn(serve)
+        await asyncio.sleep(1)
 
-async def main(sim):
-    host = sim.host("a", ipv6=True)
-    host.spawn(tests.serve)
-    await tests.asyncio.sleep(1)
-
-sys.stdout.write(testing.run(main).trace)
-"""
-
-
-def test_a_server_of_both_families_binds_in_the_same_order_in_each_process() -> None:
-    program = SERVES_BOTH.format(folder=str(Path(__file__).parent))
-    support = str(Path(ended.__file__).parent)
-    traces = {
-        ended.python("-c", program, PYTHONHASHSEED=seed, PYTHONPATH=support).stdout
-        for seed in "1234"
-    }
-    [trace] = traces
+    trace = testing.run(main, seed=seed).trace
     assert "bind" in trace
+    return trace

@@ -30,13 +30,9 @@ if sys.platform == "linux":
 
 # ---- the tests of simulations, on asyncio's loop -----------------------------------------------
 
-# Programs with another process, which has goloop's loop; and programs in which asyncio differs:
-# goloop hears of a reset when it comes, asyncio when it sends the next time.
-_OTHERS = {
-    "test_a_seed_gives_the_same_trace_in_two_processes",
-    "test_hosts_do_the_same_in_two_processes",
-    "test_peers_of_a_host_that_ends",
-}
+# Programs in which asyncio differs: goloop hears of a reset when it comes, asyncio when it sends
+# the next time.
+_OTHERS = {"test_peers_of_a_host_that_ends"}
 
 
 def _simulations(module: Any) -> dict[str, Callable[..., None]]:
@@ -116,7 +112,7 @@ def test_a_seed_gives_the_same_trace_again() -> None:
 
 
 def packets(trace: str) -> list[str]:
-    """Return the arrivals by time and place, without the path, whose time the seed decides."""
+    """Return the arrivals by time and place, without the path: the seed decides its time."""
     return re.findall(r"^(.* \* (?:syn|data|fin) .*)$", trace, re.MULTILINE)
 
 

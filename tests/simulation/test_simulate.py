@@ -72,7 +72,7 @@ def test_a_test_keeps_its_other_parameters() -> None:
 
 @testing.simulate(seeds=50)
 async def fails_late(sim: testing.Simulation) -> None:
-    """Fails at the first seed whose third number is small, which is not the seed 0."""
+    """Fails at the first seed with a small third number, which is not the seed 0."""
     await asyncio.sleep(3)
     task = asyncio.create_task(asyncio.sleep(1000), name="in the background")
     await asyncio.sleep(0.5)
@@ -447,10 +447,7 @@ def test_failed_tls_leaves_no_leftovers() -> None:
 
     async def fail() -> None:
         server = await asyncio.start_server(
-            lambda reader, writer: writer.close(),
-            "localhost",
-            80,
-            ssl=context,
+            lambda reader, writer: writer.close(), "localhost", 80, ssl=context
         )
         async with server:
             with pytest.raises(ssl.SSLError):  # a certificate that nothing vouches for

@@ -404,29 +404,7 @@ def test_a_forked_child_is_on_the_hosts_kernel() -> None:
     assert ended.passes(SCENARIOS, name, options=("-W", "ignore")) == "0\n"
 
 
-PROGRAM = """
-import sys
-sys.path[:0] = {tests!r}
-from test_simulated_kernel import echo, run
-from goloop.testing.simulated.kernel import Kernel
-
-kernel = Kernel({seed}, latency=(.001, .3), call_time=1e-6, trace=True)
-run(kernel, lambda kernel: echo(kernel, b"x" * 30_000, 5, faults=.01))
-sys.stdout.write(kernel.trace())
-"""
-
-
-def trace(seed: int, hash_seed: str) -> str:
-    here = Path(__file__).parent
-    folders = [str(here), str(here.parent / "support")]
-    program = PROGRAM.format(tests=folders, seed=seed)
-    done = ended.python("-c", program, apart=True, PYTHONHASHSEED=hash_seed)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_a_seed_gives_the_same_trace_in_two_processes() -> None:
-    first = trace(7, "1")
-    assert len(first) > 10_000
-    assert first == trace(7, "2")
-    assert first != trace(8, "1")
+def trace_of_faulty_echo(seed: int) -> str:
+    kernel = Kernel(seed, latency=(0.001, 0.3), call_time=1e-6, trace=True)
+    run(kernel, lambda kernel: echo(kernel, b"x" * 30_000, 5, faults=0.01))
+    return kernel.trace()

@@ -304,16 +304,14 @@ def test_chance_comes_from_the_seed() -> None:
 
 
 @linux
-def test_a_seed_can_be_set_and_the_state_kept_within() -> None:
-    async def main() -> None:
-        random.seed(1)
-        state = random.getstate()
-        first = random.random(), random.getrandbits(10)
-        random.setstate(state)
-        assert (random.random(), random.getrandbits(10)) == first
-        assert random.Random(1).random() == first[0]
-
-    testing.run(main)
+@testing.simulate(seeds=1)
+async def test_a_seed_can_be_set_and_the_state_kept_within() -> None:
+    random.seed(1)
+    state = random.getstate()
+    first = random.random(), random.getrandbits(10)
+    random.setstate(state)
+    assert (random.random(), random.getrandbits(10)) == first
+    assert random.Random(1).random() == first[0]
 
 
 @linux
@@ -731,30 +729,8 @@ def test_main_may_take_the_simulation() -> None:
     assert testing.run(main, seed=9).value == 5
 
 
-PROGRAM = """
-import sys
-sys.path.insert(0, {folder!r})
-import test_testing
-from goloop import testing
-sys.stdout.write(testing.run(test_testing.echo, seed={seed}).trace)
-"""
-
-
-SUPPORT = str(Path(ended.__file__).parent)
-
-
-def trace(seed: int, hash_seed: str) -> str:
-    program = PROGRAM.format(folder=str(Path(__file__).parent), seed=seed)
-    done = ended.python("-c", program, apart=True, PYTHONHASHSEED=hash_seed, PYTHONPATH=SUPPORT)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@linux
-def test_a_seed_gives_the_same_trace_in_two_processes() -> None:
-    first = trace(7, "1")
-    assert len(first) > 1000
-    assert first == testing.run(echo, seed=7).trace
+def trace_of_echo(seed: int) -> str:
+    return testing.run(echo, seed=seed).trace
 
 
 @linux

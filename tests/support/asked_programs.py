@@ -9,11 +9,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import ended
 
 SECONDS = 60.0
+
+
+class Program(subprocess.Popen[str]):
+    """A program whose streams are pipes."""
+
+    stdin: IO[str]  # type: ignore[assignment]
+    stdout: IO[str]  # type: ignore[assignment]
+    stderr: IO[str]  # type: ignore[assignment]
+
+    def say(self, line: str) -> None:
+        """Write a line to its stdin."""
+        print(line, file=self.stdin, flush=True)
 
 
 @contextlib.contextmanager
@@ -24,7 +36,7 @@ def running(
     asked: bool = True,
     before: Sequence[str] = (),
     **environ: str,
-) -> Iterator[subprocess.Popen[str]]:
+) -> Iterator[Program]:
     """The program, from the line that it prints when it is ready; `asked` whether it answers.
 
     The program is a text, a file, or a file with its arguments; `before` is a command that runs the
@@ -33,14 +45,13 @@ def running(
     command = ["-c", program] if isinstance(program, str) else [program]
     if isinstance(program, tuple):
         command = list(program)
-    with subprocess.Popen(
+    with Program(
         [*before, sys.executable, *map(str, command)],
         env={**os.environ, "GOLOOP_INTROSPECT": "1" if asked else "", **environ},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        assert process.stdout is not None
         try:
             if ready:
                 assert process.stdout.readline() == ready
@@ -59,7 +70,7 @@ def goloop(*arguments: str, before: str = "", **environ: str) -> subprocess.Comp
 
 
 def until(condition: Callable[[], Any], what: Callable[[], object] = lambda: "") -> Any:
-    """Return the condition's first true value; `what` describes the state in an error."""
+    """Return the condition's first true value; `what` returns the state for the error message."""
     deadline = time.monotonic() + SECONDS
     while not (found := condition()):
         assert time.monotonic() < deadline, what()

@@ -71,7 +71,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         """xdist's scheduler, which by itself does not go on after the end of a worker.
 
         It would run the test that ended the worker again; it would give a new worker a single test,
-        which a worker does not begin before it has a second one or has been told that there is
+        which a worker does not begin before it has a second one or knows that there is
         none; and it would fail if it gave tests to a worker that has not collected them yet, or
         that has just ended.
         """

@@ -12,7 +12,7 @@ Call = Callable[[Any, socket.socket], Coroutine[Any, Any, Any]]
 
 
 def receivers(size: int) -> dict[str, Call]:
-    """Each of them asks for so many bytes."""
+    """Return calls that each receive up to `size` bytes."""
     return {
         "sock_recv": lambda loop, sock: loop.sock_recv(sock, size),
         "sock_recv_into": lambda loop, sock: loop.sock_recv_into(sock, bytearray(size)),

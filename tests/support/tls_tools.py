@@ -47,7 +47,7 @@ def _openssl(*words: str) -> None:
 
 
 # A peer's thread may ask for the identity that the loop's thread is making; without the
-# lock both would write the same two files, whose halves would not belong together.
+# lock both would write the two files, and a certificate would not fit its key.
 _making = threading.Lock()
 
 

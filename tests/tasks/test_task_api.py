@@ -312,17 +312,14 @@ def test_overridden_methods_of_subclasses_are_called(loop: asyncio.AbstractEvent
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
-def test_an_eager_task_that_is_done_has_no_coroutine(loop: asyncio.AbstractEventLoop) -> None:
+async def test_an_eager_task_that_is_done_has_no_coroutine(loop: asyncio.AbstractEventLoop) -> None:
     """asyncio's crashes in 3.12.1."""
 
-    async def main() -> None:
-        loop.set_task_factory(asyncio.create_eager_task_factory(goloop.Task))
-        done = loop.create_task(nothing())
-        assert done.done()
-        assert done.get_coro() is None
-        loop.set_task_factory(None)
-
-    loop.run_until_complete(main())
+    loop.set_task_factory(asyncio.create_eager_task_factory(goloop.Task))
+    done = loop.create_task(nothing())
+    assert done.done()
+    assert done.get_coro() is None
+    loop.set_task_factory(None)
 
 
 async def test_create_task_takes_asyncios_general_path(loop: asyncio.AbstractEventLoop) -> None:

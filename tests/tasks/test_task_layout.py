@@ -47,12 +47,7 @@ def run_python(code: str, **environment: str) -> str:
 @native
 def test_diagnostics_name_the_classes_in_use() -> None:
     assert goloop.diagnostics()["tasks"] == "goloop.Task"
-    assert goloop.Task.__mro__[1:] == (
-        asyncio.Task,
-        goloop.Future,
-        asyncio.Future,
-        object,
-    )
+    assert goloop.Task.__mro__[1:] == (asyncio.Task, goloop.Future, asyncio.Future, object)
 
 
 @native

@@ -188,9 +188,7 @@ def test_task_awaits_any_object_with_the_future_protocol(loop: asyncio.AbstractE
     loop.run_until_complete(main())
 
 
-def test_system_exit_and_keyboard_interrupt_leave_the_loop(
-    loop: asyncio.AbstractEventLoop,
-) -> None:
+def test_system_exit_and_keyboard_interrupt_leave_the_loop(loop: asyncio.AbstractEventLoop) -> None:
     async def leaves(error: type[BaseException]) -> None:
         await asyncio.sleep(0)
         raise error
@@ -219,23 +217,6 @@ async def test_debug_mode_may_be_toggled(loop: asyncio.AbstractEventLoop) -> Non
         tasks.append(loop.create_task(child()))
     assert await asyncio.gather(*tasks) == [3] * 5
     loop.set_debug(False)
-
-
-def test_run_coroutine_threadsafe_runs_the_coroutine_in_a_task(
-    loop: asyncio.AbstractEventLoop,
-) -> None:
-    async def child() -> object:
-        await asyncio.sleep(0)
-        return asyncio.current_task()
-
-    async def main() -> None:
-        def call() -> object:
-            return asyncio.run_coroutine_threadsafe(child(), loop).result(30)
-
-        assert isinstance(await asyncio.to_thread(call), asyncio.Task)
-
-    loop.run_until_complete(main())
-    loop.run_until_complete(loop.shutdown_default_executor())
 
 
 def test_a_circle_of_tasks_is_a_recursion_error(loop: asyncio.AbstractEventLoop) -> None:

@@ -1,7 +1,7 @@
-"""Code that strikes back while a Task or Future works on itself.
+"""Callbacks of a Task or Future that change it while its method runs.
 
 The shapes of CPython's issues 97592, 125789, 125966, 125984, 126080, 126138, 126405 and
-142556 and their kin: comparisons, attribute look-ups, destructors, call_soon and
+142556, and similar ones: comparisons, attribute look-ups, destructors, call_soon and
 coroutines that change the very object under work.  A mistake here is a crash or a use
 of freed memory, so these run under AddressSanitizer too.
 """
@@ -187,7 +187,7 @@ def test_hostile_call_soon_does_not_crash(how: str) -> None:
 
 
 def test_loop_lookup_may_reinitialise_the_future() -> None:
-    """The loop's attribute look-ups re-initialise the future whose fields are in use."""
+    """The loop's attribute look-ups re-initialise the future while its fields are in use."""
 
     class Loop(goloop.Loop):
         armed = False

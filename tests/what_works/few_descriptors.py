@@ -14,7 +14,7 @@ from showing import new_loop, show
 
 
 def first_loop(free: int) -> int:
-    """How a process with so many descriptors ends, where it makes its first loop."""
+    """Return how a process with this limit of descriptors ends when it makes its first loop."""
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1]

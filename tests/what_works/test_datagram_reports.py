@@ -94,9 +94,7 @@ async def test_connected_endpoint_refuses_another_address(
 
 
 @pytest.mark.report("MagicStack/uvloop#276")
-async def test_endpoint_with_a_local_and_a_remote_address(
-    loop: asyncio.AbstractEventLoop,
-) -> None:
+async def test_endpoint_with_a_local_and_a_remote_address(loop: asyncio.AbstractEventLoop) -> None:
     server = await endpoint(local_addr=(HOST, 0))
     remote = server[0].get_extra_info("sockname")
     client = await endpoint(remote_addr=remote, local_addr=(HOST, 0))

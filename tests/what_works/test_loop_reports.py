@@ -177,9 +177,7 @@ async def test_task_has_the_given_name(loop: asyncio.AbstractEventLoop) -> None:
 
 
 @pytest.mark.report("MagicStack/uvloop#378")
-async def test_cancelled_sock_connect_leaves_no_writer(
-    loop: asyncio.AbstractEventLoop,
-) -> None:
+async def test_cancelled_sock_connect_leaves_no_writer(loop: asyncio.AbstractEventLoop) -> None:
     with socket.socket() as listening, socket.socket() as filling, socket.socket() as client:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)
@@ -194,28 +192,23 @@ async def test_cancelled_sock_connect_leaves_no_writer(
 
 
 @pytest.mark.report("MagicStack/uvloop#408")
-def test_loop_runs_on_while_threads_call_soon(loop: asyncio.AbstractEventLoop) -> None:
+async def test_loop_runs_on_while_threads_call_soon(loop: asyncio.AbstractEventLoop) -> None:
     seen: list[int] = []
 
     def call() -> None:
         for number in range(2000):
             loop.call_soon_threadsafe(seen.append, number)
 
-    async def main() -> None:
-        threads = [threading.Thread(target=call) for _ in range(4)]
-        for each in threads:
-            each.start()
-        await until(lambda: len(seen) == 8000)
-        for each in threads:
-            each.join()
-
-    loop.run_until_complete(main())
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for each in threads:
+        each.start()
+    await until(lambda: len(seen) == 8000)
+    for each in threads:
+        each.join()
 
 
 @pytest.mark.report("MagicStack/uvloop#469")
-async def test_when_of_a_timer_that_ran_or_was_cancelled(
-    loop: asyncio.AbstractEventLoop,
-) -> None:
+async def test_when_of_a_timer_that_ran_or_was_cancelled(loop: asyncio.AbstractEventLoop) -> None:
     before = loop.time()
     ran = loop.call_later(0.001, int)
     cancelled = loop.call_later(0.001, int)

@@ -72,9 +72,7 @@ async def test_program_and_arguments_can_be_paths(
 
 
 @pytest.mark.report("MagicStack/uvloop#363")
-async def test_communicate_sends_more_than_a_pipe_can_hold(
-    loop: asyncio.AbstractEventLoop,
-) -> None:
+async def test_communicate_sends_more_than_a_pipe_can_hold(loop: asyncio.AbstractEventLoop) -> None:
     sent = b"x" * 300_001
     process = await asyncio.create_subprocess_exec("cat", stdin=PIPE, stdout=PIPE, stderr=PIPE)
     said, errors = await asyncio.wait_for(process.communicate(sent), 30)

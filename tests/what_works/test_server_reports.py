@@ -28,9 +28,7 @@ async def answer(host: str, port: int) -> bytes:
 
 
 @pytest.mark.report("MagicStack/uvloop#25")
-async def test_server_without_a_host_serves_ipv4_and_ipv6(
-    loop: asyncio.AbstractEventLoop,
-) -> None:
+async def test_server_without_a_host_serves_ipv4_and_ipv6(loop: asyncio.AbstractEventLoop) -> None:
     server = await loop.create_server(Echo, None, 0)
     families = {each.family: each.getsockname()[1] for each in server.sockets}
     assert families.keys() == {socket.AF_INET, socket.AF_INET6}
@@ -77,9 +75,7 @@ async def test_server_without_a_reference_goes_on(loop: asyncio.AbstractEventLoo
 
 
 @pytest.mark.report("MagicStack/uvloop#99")
-async def test_sock_connect_takes_an_ipv6_address_of_four(
-    loop: asyncio.AbstractEventLoop,
-) -> None:
+async def test_sock_connect_takes_an_ipv6_address_of_four(loop: asyncio.AbstractEventLoop) -> None:
     with (
         socket.create_server(("::1", 0), family=socket.AF_INET6) as listening,
         socket.socket(socket.AF_INET6) as client,

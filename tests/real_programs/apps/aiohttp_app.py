@@ -1,16 +1,11 @@
 """An aiohttp.web application, run as a program with TLS, or by gunicorn as `app`."""
 
-import asyncio
 import os
 import ssl
 import sys
 
 from aiohttp import WSMsgType, web
-
-
-def loop_name():
-    kind = type(asyncio.get_running_loop())
-    return f"{kind.__module__}.{kind.__qualname__}"
+from loop_name import loop_name
 
 
 async def index(request):

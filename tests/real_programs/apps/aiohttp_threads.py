@@ -6,6 +6,7 @@ import threading
 
 from aiohttp import web
 from aiohttp_on_threads import served
+from loop_name import loop_name
 
 import goloop
 
@@ -13,9 +14,8 @@ listener = goloop.SharedListener("127.0.0.1", int(sys.argv[1]))
 
 
 async def index(request):
-    kind = type(asyncio.get_running_loop())
     name = threading.current_thread().name
-    return web.json_response({"loop": f"{kind.__module__}.{kind.__qualname__}", "thread": name})
+    return web.json_response({"loop": loop_name(), "thread": name})
 
 
 async def main(index_of_thread):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 
+from loop_name import loop_name
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
@@ -13,11 +14,6 @@ import goloop
 if os.environ.get("RUN_BEFORE_FORK"):
     # A master that has used goloop before it forks its workers.
     goloop.run(asyncio.sleep(0))
-
-
-def loop_name():
-    kind = type(asyncio.get_running_loop())
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 async def index(request):

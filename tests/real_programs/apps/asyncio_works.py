@@ -2,6 +2,8 @@
 
 import asyncio
 
+from loop_name import loop_name
+
 
 async def _give(value):
     await asyncio.sleep(0.001)
@@ -41,5 +43,4 @@ async def asyncio_works():
         child = await asyncio.create_subprocess_exec("echo", "x", stdout=asyncio.subprocess.PIPE)
         assert (await child.communicate())[0] == b"x\n"
         assert await asyncio.to_thread(lambda: 4) == 4
-    kind = type(asyncio.get_running_loop())
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return loop_name()

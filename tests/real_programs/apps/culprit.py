@@ -1,4 +1,4 @@
-"""A task that computes for 0.15 s at times, for the applications whose name begins like this."""
+"""A task that computes for 0.15 s at times, for the applications culprit_*.py."""
 
 import asyncio
 import os

@@ -12,7 +12,7 @@ import goloop
 async def main():
     kind, where = sys.argv[1:]
     if kind == "scheduler":
-        node = Scheduler(host="127.0.0.1", port=int(where), dashboard=False)
+        node = Scheduler(host="127.0.0.1", port=int(where), dashboard=False, dashboard_address=":0")
     else:
         node = Worker(where, nthreads=1, dashboard=False)
     stopping = asyncio.Event()

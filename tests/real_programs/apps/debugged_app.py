@@ -3,6 +3,8 @@
 import asyncio
 import sys
 
+from loop_name import loop_name
+
 import goloop
 
 
@@ -23,8 +25,7 @@ async def main():
     asyncio.get_running_loop().call_soon(called, 21)
     task = asyncio.create_task(inner("hello"))
     result = await task
-    kind = type(asyncio.get_running_loop())
-    print(f"{result} from {kind.__module__}.{kind.__qualname__}")
+    print(f"{result} from {loop_name()}")
 
 
 sys.exit(goloop.run(main()))

@@ -1,4 +1,7 @@
-"""A Django project in one file: `application` for an ASGI server, or manage.py's commands."""
+"""A Django project in one file: `application` for an ASGI server, or manage.py's commands.
+
+Its commands run on goloop by themselves if INSTALL is set.
+"""
 
 import asyncio
 import os
@@ -10,8 +13,6 @@ from django.conf import settings
 from django.http import JsonResponse, StreamingHttpResponse
 from django.urls import path
 from loop_name import loop_name
-
-import goloop
 
 
 async def index(request):
@@ -57,7 +58,10 @@ django.setup()
 if __name__ == "__main__":
     from django.core.management import execute_from_command_line
 
-    goloop.install()
+    if "INSTALL" in os.environ:
+        import goloop
+
+        goloop.install()
     execute_from_command_line(sys.argv)
 else:
     from django.core.asgi import get_asgi_application

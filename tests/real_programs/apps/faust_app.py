@@ -3,27 +3,23 @@
 import asyncio
 
 import faust
+from loop_name import loop_name
 
 app = faust.App("which", broker="kafka://127.0.0.1:1", store="memory://")
 numbers = app.topic("numbers", value_type=int)
-
-
-def loop():
-    kind = type(asyncio.get_running_loop())
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 @app.agent(numbers)
 async def doubles(stream):
     async for number in stream:
         await asyncio.sleep(0)
-        yield loop(), 2 * number
+        yield loop_name(), 2 * number
 
 
 @app.command()
 async def which_loop(self):
     """Print the loop that the application's services have."""
-    print("loop:", loop())
+    print("loop:", loop_name())
 
 
 async def main():

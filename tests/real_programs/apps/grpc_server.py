@@ -5,13 +5,13 @@ import signal
 import sys
 
 import grpc
+from loop_name import loop_name
 
 import goloop
 
 
 async def unary(request, context):
-    kind = type(asyncio.get_running_loop())
-    return f"{kind.__module__}.{kind.__qualname__}: ".encode() + request
+    return f"{loop_name()}: ".encode() + request
 
 
 async def stream(requests, context):

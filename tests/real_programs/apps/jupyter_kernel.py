@@ -1,7 +1,7 @@
 """Drives a kernel on goloop: it is interrupted, asked for input, restarted, and shut down.
 
 `python jupyter_kernel.py NAME` with jupyter_client's asynchronous client on goloop, with
-`--blocking` with its synchronous one, whose loop is by the policy.
+`--blocking` with its synchronous one; the policy makes its loop.
 """
 
 import asyncio
@@ -9,14 +9,11 @@ import inspect
 import sys
 
 from jupyter_client.manager import start_new_async_kernel, start_new_kernel
+from loop_name import loop_name
 
 import goloop
 
-NAME = """
-import asyncio, time
-kind = type(asyncio.get_running_loop())
-print(f"{kind.__module__}.{kind.__qualname__}")
-"""
+NAME = "import asyncio, time; from loop_name import loop_name; print(loop_name())"
 COMPUTES = "print('go', flush=True); time.sleep(60)"
 # The loop says `go`, so that it waits by then.
 AWAITS = """
@@ -75,8 +72,7 @@ async def drive(manager, client):
 
 async def main():
     manager, client = await start_new_async_kernel(kernel_name=sys.argv[1])
-    kind = type(asyncio.get_running_loop())
-    print(f"client: {kind.__module__}.{kind.__qualname__}")
+    print(f"client: {loop_name()}")
     try:
         await drive(manager, client)
     finally:

@@ -1,8 +1,9 @@
-"""An ASGI application that needs no framework and doesn't name goloop: GET tells its loop."""
+"""An ASGI application without a framework and without goloop: GET returns its loop's name."""
 
-import asyncio
 import json
 import os
+
+from loop_name import loop_name
 
 
 async def app(scope, receive, send):
@@ -12,8 +13,7 @@ async def app(scope, receive, send):
             await send({"type": message["type"] + ".complete"})
             if message["type"] == "lifespan.shutdown":
                 return
-    kind = type(asyncio.get_running_loop())
-    told = {"loop": f"{kind.__module__}.{kind.__qualname__}", "pid": os.getpid()}
+    told = {"loop": loop_name(), "pid": os.getpid()}
     headers = [(b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": json.dumps(told).encode()})

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 
+from loop_name import loop_name
+
 import goloop
 
 
@@ -13,8 +15,7 @@ def stand_still(said):
 
 async def inner():
     await asyncio.sleep(0)
-    kind = type(asyncio.get_running_loop())
-    stand_still(f"loop: {kind.__module__}.{kind.__qualname__}")
+    stand_still(f"loop: {loop_name()}")
 
 
 async def outer():

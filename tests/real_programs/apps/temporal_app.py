@@ -9,6 +9,7 @@ import base64
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+from loop_name import loop_name
 from temporalio import activity, workflow
 
 # Passed through the sandbox, in which every workflow would import them again.
@@ -24,8 +25,7 @@ with workflow.unsafe.imports_passed_through():
 
 
 def say(what):
-    kind = type(asyncio.get_running_loop())
-    print(f"{what}: {kind.__module__}.{kind.__qualname__}", flush=True)
+    print(f"{what}: {loop_name()}", flush=True)
 
 
 @activity.defn

@@ -8,13 +8,9 @@ import tornado.httpclient
 import tornado.ioloop
 import tornado.web
 import tornado.websocket
+from loop_name import loop_name
 
 import goloop
-
-
-def loop_name():
-    kind = type(asyncio.get_running_loop())
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 class Index(tornado.web.RequestHandler):

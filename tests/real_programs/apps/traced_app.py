@@ -5,6 +5,8 @@ import os
 import socket
 import sys
 
+from loop_name import loop_name
+
 import goloop
 
 SIZE = 1_000_000
@@ -92,8 +94,7 @@ async def main():
         assert await done == b"ready"
     async with asyncio.TaskGroup() as group:
         group.create_task(in_a_task()).add_done_callback(at_the_end)
-    kind = type(loop)
-    print(f"loop: {kind.__module__}.{kind.__qualname__} in {os.getpid()}", flush=True)
+    print(f"loop: {loop_name()} in {os.getpid()}", flush=True)
 
 
 if "asyncio" in sys.argv:

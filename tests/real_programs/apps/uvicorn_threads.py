@@ -6,6 +6,7 @@ import sys
 import threading
 
 import uvicorn
+from loop_name import loop_name
 
 import goloop
 
@@ -19,9 +20,8 @@ async def app(scope, receive, send):
         await send({"type": "lifespan.shutdown.complete"})
         print(f"shut down {threading.current_thread().name}\n", end="")  # in one piece
         return
-    kind = type(asyncio.get_running_loop())
     name = threading.current_thread().name
-    told = {"loop": f"{kind.__module__}.{kind.__qualname__}", "thread": name}
+    told = {"loop": loop_name(), "thread": name}
     headers = [(b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": json.dumps(told).encode()})

@@ -188,7 +188,7 @@ async def fence(sim: testing.Simulation, fixed: bool) -> None:
     assert store.value == done[0]
 
 
-# ---- bytes before TLS (CVE-2021-23222 of libpq, and its kin) -------------------------------------
+# ---- bytes before TLS (CVE-2021-23222 of libpq, for example) -----------------------------------
 
 SERVER, CLIENT = tls_tools.server_context(), tls_tools.client_context()
 

@@ -43,7 +43,7 @@ class Pool:
 
 @case("a pool loses a connection on cancellation", "io", testing.NeverHappened)
 async def pool(sim: testing.Simulation, fixed: bool) -> None:
-    """Timeouts strike in the ping."""
+    """Timeouts cancel requests during the ping."""
     connections = Pool(3, fixed)
 
     async def request() -> None:
@@ -64,7 +64,7 @@ async def pool(sim: testing.Simulation, fixed: bool) -> None:
 
 
 class Jobs:
-    """A queue whose join() waits until it is empty, and no job is being done."""
+    """A queue with a join() that waits until the queue is empty and no job is being done."""
 
     def __init__(self, fixed: bool) -> None:
         self._jobs: asyncio.Queue[int] = asyncio.Queue()
@@ -91,7 +91,7 @@ class Jobs:
 
 @case("`join()` of a queue that counts a job late", "io", AssertionError)
 async def join(sim: testing.Simulation, fixed: bool) -> None:
-    """The last job was taken, and is no work yet when join() looks."""
+    """The last job has been taken but does not yet count as work when join() looks."""
     jobs, done = Jobs(fixed), []
 
     async def work() -> None:

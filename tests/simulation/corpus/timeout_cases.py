@@ -53,7 +53,7 @@ async def with_timeouts(lock: Any, pairs: int) -> None:
 
 @case("`Semaphore` of 3.11.0, and `timeout()`", "io", testing.SimulationDeadlock)
 async def semaphore_timeout(sim: testing.Simulation, fixed: bool) -> None:
-    """At last a task waits for a semaphore that is free."""
+    """In the end a task waits although the semaphore is free."""
     await with_timeouts(asyncio.Semaphore() if fixed else OldSemaphore(), 1)
 
 
@@ -94,7 +94,7 @@ async def condition_timeout(sim: testing.Simulation, fixed: bool) -> None:
 
 
 class Queue:
-    """As asyncio.Queue before 3.5.3 (bpo-26154's kin): a cancelled waiter wakes no other one."""
+    """As asyncio.Queue before 3.5.3 (like bpo-26154): a cancelled waiter wakes no other one."""
 
     def __init__(self, fixed: bool) -> None:
         self._items: collections.deque[int] = collections.deque()

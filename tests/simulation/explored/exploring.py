@@ -4,7 +4,7 @@
                                                   [--only talks]
 
 `make explore SEEDS=1000` runs it on all cores.  A finding is printed as it comes, with the command
-that finds it again; the exit status tells whether there was one.
+that finds it again; the exit status is 1 if there was one.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def of_bulk(seed: int) -> list[str]:
 
 
 def of_lives(seed: int) -> list[str]:
-    """Wild connections, on goloop alone."""
+    """Connections that do random things to themselves and each other, on goloop alone."""
     run = living.Run(seed)
     exc = Plan(MOST, "io", frozenset({"exceptions"})).run(run.main, seed).exc
     found = [*run.broken, *([] if exc is None else [repr(exc)])]
@@ -116,7 +116,7 @@ def found(job: tuple[str, int]) -> tuple[str, int, list[str]]:
 
 
 def explore(first: int, count: int, jobs: int, kinds: list[str]) -> bool:
-    """Whether some seed of them has found something; tells of the progress."""
+    """Run these seeds, and print the progress; return true if one of them has found something."""
     work = ((kind, seed) for seed in range(first, first + count) for kind in kinds)
     start, failed = time.monotonic(), 0
     with quiet(), contextlib.ExitStack() as stack:

@@ -26,7 +26,7 @@ LIVES = 10
 
 
 class Life(lives.Life):
-    """A life that neither stops nor interrupts the loop, which is the simulation's."""
+    """A life that neither stops nor interrupts the loop, because the loop runs the simulation."""
 
     def __init__(self, run: Run, index: int) -> None:
         super().__init__(run, index)

@@ -28,7 +28,7 @@ import tls_tools
 
 from goloop import testing
 
-# Prime, so that no piece of a power of two bytes can stand for another.
+# A prime number, so that pieces of a power of two bytes differ from one another.
 PERIOD = 65_521
 PATTERN = random.Random(0).randbytes(PERIOD) * 50
 LARGE = 300_000
@@ -63,7 +63,8 @@ class Plan:
             # Bytes that arrive with the end of the handshake come before or after the first step.
             self.scripts = [[("sleep", self._seconds(rng)), *each] for each in self.scripts]
             self.raises = [each.replace("eof", "") for each in self.raises]
-        for side, script in enumerate(self.scripts):  # nor bytes right after a pause
+        # Bytes right after a pause are not promised either.
+        for side, script in enumerate(self.scripts):
             if any(action == "pause_reading" for action, _ in script):
                 self.raises[side] = self.raises[side].replace("data", "")
         self.keeps = [self.kind != "tls" and rng.random() < 0.5 for _ in range(2)]
@@ -198,7 +199,7 @@ class End:
         return self.lost
 
     async def finish(self) -> None:
-        """The other end has five seconds."""
+        """Close, at the latest five seconds after the script."""
         try:
             async with asyncio.timeout(5 + self.plan.latency):
                 while not (self.ended or self.lost):
@@ -210,7 +211,7 @@ class End:
             self.transport.close()
 
     async def change(self) -> None:
-        """Until something is seen."""
+        """Wait for the next event."""
         self.changed = asyncio.get_running_loop().create_future()
         self.program.hold(self.changed)
         await self.changed
@@ -249,7 +250,7 @@ class End:
         task.cancel()
 
     async def information(self, _: float) -> None:
-        if self.transport.is_closing():  # nor has it any of these
+        if self.transport.is_closing():  # a closing transport has none of these
             return
         for key in ("peername", "sockname", "socket", "cipher", "nothing"):
             self.see(key, type(self.transport.get_extra_info(key)).__name__.strip("_"))
@@ -357,7 +358,7 @@ class Protocol(End, asyncio.Protocol):
             async with asyncio.timeout(seconds):
                 while self.received < size and not (self.ended or self.lost):
                     await self.change()
-            await asyncio.sleep(1e-9)  # all that comes at this moment, however it is cut
+            await asyncio.sleep(1e-9)  # until all bytes of this moment have come
         except TimeoutError:
             self.see("waited", size)
 
@@ -406,7 +407,7 @@ class Buffered(Protocol, asyncio.BufferedProtocol):
 
 
 class Datagrams(Protocol, asyncio.DatagramProtocol):
-    """An end of datagrams: the first one that comes tells the server its peer."""
+    """An end of datagrams: the server learns its peer's address from the first datagram."""
 
     peer: Any = None
 
@@ -582,7 +583,7 @@ class Program:
             self.broken.append(text)
 
     def hold(self, *things: Any) -> None:
-        """Of these none may be left."""
+        """Note objects that must not be left in memory."""
         self.held += map(weakref.ref, things)
 
     def task(self, coroutine: Any) -> None:
@@ -663,7 +664,7 @@ class Program:
     def report(self, loop: Any, context: dict[str, Any]) -> None:
         exc, message = context.get("exception"), context["message"]
         if "never retrieved" in message:
-            return  # when that is said is the collector's
+            return  # the collector decides when that is reported
         self.must(isinstance(exc, (Failure, OSError, ssl.SSLError)), f"{message}: {exc!r}")
         words = message.partition("callback")[0]
         self.reports.append((round(loop.time() * 1e9), words, type(exc).__name__))
@@ -759,7 +760,7 @@ class Program:
 
 # ---- comparison ----------------------------------------------------------------------------------
 
-# From the first of these on, an end may see something else where bytes of its own were not read.
+# If some bytes of an end were not read, it may see other events from the first of these on.
 _ENDS = {"eof", "lost", "error", "incomplete", "rest", "waited for the end"}
 
 
