@@ -30,8 +30,8 @@ _extra_slot: Any = vars(_core.StreamTransport)["_extra"]
 _extra_of: Callable[[Any], Any] = _extra_slot.__get__
 _INTERNET_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _TCP_PROTOCOLS = (socket.IPPROTO_TCP, 0)
-# Set by process/shared_sockets.py, which few programs import: the class of its sockets. Any, because
-# that module imports this one.
+# Set by process/shared_sockets.py, which few programs import: the class of its sockets. Any,
+# because that module imports this one.
 shared_socket_class: Any = None
 _LAZY_EXTRA_NAMES = frozenset({"socket", "sockname", "peername"})
 _NO_FDS_RECEIVED = (
