@@ -35,7 +35,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(TESTS), str(TESTS / "support")]
 
 import tls_tools
-from fuzz.trail import Trail
+from fuzz.crash_log import Trail
 
 import goloop
 from goloop import _core

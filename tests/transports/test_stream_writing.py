@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import asyncios_words
+import asyncio_messages
 import pytest
 from conftest import Errors, tcp_pair
 from failing_calls import fail_call
@@ -88,7 +88,7 @@ async def test_write_refuses_other_than_bytes_like_objects(
         protocol.transport.write(data)
     assert (
         str(caught.value)
-        == f"data argument must be {asyncios_words.DATA}, not {type(data).__name__!r}"
+        == f"data argument must be {asyncio_messages.DATA}, not {type(data).__name__!r}"
     )
     assert not protocol.transport.is_closing()
     await hang_up(protocol)
