@@ -194,11 +194,11 @@ NOT_SANITIZED = [
     "loop/test_limits.py",  # limits of address space, of which AddressSanitizer maps terabytes
     "leaks",  # a single round of operations that other folders test
     "native",  # another C library, which forks without the allocator's handlers
-    "observability/test_alerts.py",  # exporters in Python
-    "observability/test_export.py",  # exporters in Python
-    "observability/test_otel.py",  # exporters in Python
-    "observability/test_prometheus.py",  # exporters in Python
-    "observability/test_top.py",  # a client in Python, for a socket
+    "observe/test_alerts.py",  # exporters in Python
+    "observe/test_export.py",  # exporters in Python
+    "observe/test_otel.py",  # exporters in Python
+    "observe/test_prometheus.py",  # exporters in Python
+    "observe/test_top.py",  # a client in Python, for a socket
     "project",  # pages, tools, builds, and short programs
     "real_programs",  # programs that run for minutes; the functions they call are tested elsewhere
     "simulation/corpus",  # Python; simulation/explored runs more of it

@@ -69,11 +69,11 @@ KINDS = {
         *("test", "newest"),
         paths=[
             "leaks",
-            "observability/test_alerts.py",
-            "observability/test_export.py",
-            "observability/test_otel.py",
-            "observability/test_prometheus.py",
-            "observability/test_systemd.py",
+            "observe/test_alerts.py",
+            "observe/test_export.py",
+            "observe/test_otel.py",
+            "observe/test_prometheus.py",
+            "observe/test_systemd.py",
             "simulation/test_child_programs.py",
             "simulation/test_faults.py",
             "simulation/test_hosts.py",
@@ -90,7 +90,7 @@ KINDS = {
     "commands": kind(
         *("test", "newest"),
         paths=[
-            "observability/test_top.py",
+            "observe/test_top.py",
             "project/test_command_line.py",
             "project/test_compare.py",
             "project/test_doctor.py",
@@ -162,8 +162,8 @@ KINDS = {
 # again together with that kind.
 WITH_PROGRAMS = [
     "tests/loop/test_guest_windows.py",
-    "tests/observability/test_alerts.py",
-    "tests/observability/test_prometheus.py",
+    "tests/observe/test_alerts.py",
+    "tests/observe/test_prometheus.py",
     "tests/project/test_deployment_page.py",
     "tests/what_works/test_other_loops.py",
 ]

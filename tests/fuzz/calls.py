@@ -32,7 +32,7 @@ if __name__ == "__main__":
 
 import hostile
 import tls_tools
-from fuzz.trail import Trail
+from fuzz.crash_log import Trail
 
 # Methods that would end the run, not the process: closing the loop is an action of its own.
 KEPT = {

@@ -38,7 +38,7 @@ if __name__ == "__main__":
 
 import arguments
 import tls_tools
-from fuzz.trail import Trail
+from fuzz.crash_log import Trail
 from protocols import Echo
 
 import goloop

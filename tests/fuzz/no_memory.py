@@ -42,8 +42,8 @@ if __name__ == "__main__":
 from _testcapi import remove_mem_hooks, set_nomemory
 
 from fuzz import hostile
+from fuzz.crash_log import Trail
 from fuzz.hostile import World
-from fuzz.trail import Trail
 
 import goloop
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import ended
 import pytest
-from fuzz import trail
+from fuzz import crash_log
 
 HERE = Path(__file__).parent
 SEEDS = int(os.environ.get("GOLOOP_FUZZ_SEEDS", "6"))
@@ -21,7 +21,7 @@ def run(program: str, path: Path, *words: object) -> None:
     memory = os.environ.get("PYTHONMALLOC", "debug")
     done = ended.python(*command, *words, limit=LIMIT, PYTHONMALLOC=memory)
     if done.returncode != 0:
-        last = "\n".join(trail.read(path / "trail"))
+        last = "\n".join(crash_log.read(path / "trail"))
         pytest.fail(f"{' '.join(map(str, words))}: {done.returncode}\n{done.stdout}\nlast:\n{last}")
 
 
@@ -33,7 +33,8 @@ def test_random_lives_of_loops_end_without_failure(
     # Each third seed collects at each allocation, which takes its time.
     often = seed % 3 == 2
     steps = 60 if often else 150
-    run("lives.py", tmp_path, "--seed", seed, "--steps", steps, "--loop", loop_name, "--gc", +often)
+    options = ("--seed", seed, "--steps", steps, "--loop", loop_name, "--gc", +often)
+    run("connections.py", tmp_path, *options)
 
 
 @pytest.mark.timeout(LIMIT + 60)

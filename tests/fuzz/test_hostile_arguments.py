@@ -13,8 +13,8 @@ from pathlib import Path
 import ended
 import hostile
 import pytest
-from fuzz import trail
-from parts import PART
+from fuzz import crash_log
+from partial_run import PART
 
 PROGRAM = Path(__file__).parent / "hostile.py"
 LIMIT = 500
@@ -38,7 +38,7 @@ def test_no_hostile_argument_crashes_or_hangs_the_process(kind: str, tmp_path: P
         )
         if done.returncode == 0:
             break
-        last = trail.read(path, 1)[-1:]
+        last = crash_log.read(path, 1)[-1:]
         told.append(f"status {done.returncode} at {last}\n{done.stdout[-6000:]}")
         if " calls, " in done.stdout or not last:
             break

@@ -12,7 +12,7 @@ from pathlib import Path
 import ended
 import hostile
 import pytest
-from fuzz import trail
+from fuzz import crash_log
 
 pytest.importorskip("_testcapi", reason="CPython's own tests have what refuses memory")
 
@@ -34,5 +34,5 @@ pytestmark = [
 def test_each_allocation_of_each_entry_may_fail(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "trail"
     done = ended.python(str(PROGRAM), "--types", kind, "--trail", str(path), limit=LIMIT)
-    last = trail.read(path, 1)[-1:]
+    last = crash_log.read(path, 1)[-1:]
     assert done.returncode == 0, f"status {done.returncode} at {last}\n{done.stdout[-4000:]}"

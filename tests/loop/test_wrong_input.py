@@ -15,9 +15,9 @@ import re
 import sys
 
 import pytest
-from asyncios_words import LOOKS_AT_LINES
+from asyncio_messages import LOOKS_AT_LINES
 from conftest import LOOP_NAMES, factory_of
-from parts import FREE_THREADED, PART
+from partial_run import FREE_THREADED, PART
 from wrong_calls import CALLS, Answer, Call, answer, collect
 
 needs_goloop = pytest.mark.skipif("goloop" not in LOOP_NAMES, reason="compares goloop to asyncio")

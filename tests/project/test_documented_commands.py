@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from asked_programs import running
+from observed_programs import running
 from pages import PAGES, ROOT, blocks
 
 PROGRAMS = Path(__file__).with_name("programs")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asked_programs import goloop, until
+from observed_programs import goloop, until
 
 from real_programs.programs import APPS, TIME_LIMIT, Programs, free_port, needs
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from parts import FREE_THREADED
+from partial_run import FREE_THREADED
 
 from goloop import testing
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parts import FREE_THREADED
+from partial_run import FREE_THREADED
 
 from real_programs.programs import APPS, LOOP, TIME_LIMIT, Programs, needs
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import ended
 import pytest
-from asked_programs import running
+from observed_programs import running
 
 import goloop
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asked_programs import Program, goloop, running, until
+from observed_programs import Program, goloop, running, until
 
 from goloop.operations import introspection, snapshot
 from goloop.operations.commands.client import (

@@ -1,4 +1,4 @@
-"""The lives of tests/fuzz/lives.py in a simulation: wild connections over a network full of chance.
+"""The lives of tests/fuzz/connections.py in a simulation, over a network full of chance.
 
 No outcomes are compared.  That module has the invariants of a life; this one has those of the end
 of all lives: they leave nothing in the loop, in the kernel or in memory.  `faults` are those
@@ -18,14 +18,14 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from fuzz import lives
+from fuzz import connections
 
 from goloop import testing
 
 LIVES = 10
 
 
-class Life(lives.Life):
+class Life(connections.Life):
     """A life that neither stops nor interrupts the loop, because the loop runs the simulation."""
 
     def __init__(self, run: Run, index: int) -> None:
@@ -42,13 +42,13 @@ class Life(lives.Life):
         cast.broken.append("   " + "\n   ".join(list(self.events)[-40:]))
 
 
-class Run(lives.Run):
+class Run(connections.Run):
     """The lives of a seed."""
 
     def __init__(self, seed: int) -> None:
         # The writing end of a pipe that is ready to be read has lost its reader, on any loop.
         self.spurious = seed % 2
-        kinds = [each for each in lives.KINDS if each != "pipe" or not self.spurious]
+        kinds = [each for each in connections.KINDS if each != "pipe" or not self.spurious]
         super().__init__(
             argparse.Namespace(
                 seed=seed, kinds=kinds, loop="goloop", life=None, trail=None, steps=LIVES,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from parts import PART
+from partial_run import PART
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 

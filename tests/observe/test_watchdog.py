@@ -30,7 +30,7 @@ from typing import Any
 
 import ended
 import pytest
-from asked_programs import Program
+from observed_programs import Program
 
 import goloop
 from goloop import watchdog
@@ -353,7 +353,7 @@ def test_a_service_can_group_records_by_their_format(
         str(each.msg).partition("[")[0] for each in caplog.records if "has been" in str(each.msg)
     ]
     assert first.replace(", %d times", "") == second.replace(", %d times", "")
-    assert "in waits_in_c (observability/test_watchdog.py:%d" in first
+    assert "in waits_in_c (observe/test_watchdog.py:%d" in first
     assert "in spins (" in third
 
 

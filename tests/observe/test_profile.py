@@ -16,8 +16,8 @@ from xml.etree import ElementTree
 
 import ended
 import pytest
-from asked_programs import goloop, running
-from parts import FREE_THREADED
+from observed_programs import goloop, running
+from partial_run import FREE_THREADED
 
 from goloop import Profile, _core, new_event_loop
 from goloop._internal.observe import profiling

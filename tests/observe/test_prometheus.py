@@ -24,7 +24,7 @@ from typing import Any
 import ended
 import prometheus_client
 import pytest
-from asked_programs import Program
+from observed_programs import Program
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics

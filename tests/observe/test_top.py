@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asked_programs import Program, goloop, running, until
+from observed_programs import Program, goloop, running, until
 
 from goloop._internal.observe import histogram as histograms
 from goloop._internal.observe import metrics

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from asked_programs import Program
+from observed_programs import Program
 
 SCENARIOS = Path(__file__).with_name("watchdog_stderr_scenarios.py")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asked_programs import Program, goloop, running, until
+from observed_programs import Program, goloop, running, until
 
 import goloop as package
 from goloop._internal.observe import flight_recorder

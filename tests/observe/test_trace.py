@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asked_programs import Program, goloop, running, until
+from observed_programs import Program, goloop, running, until
 
 from goloop.operations.commands import trace
 from goloop.operations.commands.client import NoAnswer, Question, ask

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asked_programs import Program, goloop, running, until
+from observed_programs import Program, goloop, running, until
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from goloop._internal.observe.metric_registry import METRICS

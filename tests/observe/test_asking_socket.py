@@ -14,7 +14,7 @@ from typing import Any
 
 import ended
 import pytest
-from asked_programs import Program, goloop, running, until
+from observed_programs import Program, goloop, running, until
 
 from goloop.operations import introspection
 from goloop.operations.commands.client import NoAnswer, ask

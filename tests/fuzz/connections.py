@@ -1,6 +1,6 @@
 """Random lives of connections, many at a time: seeded, on any loop.
 
-    python tests/fuzz/lives.py [--seed 1] [--steps 200 | --seconds 5] [--loop NAME] [--gc 1]
+    python tests/fuzz/connections.py [--seed 1] [--steps 200 | --seconds 5] [--loop NAME] [--gc 1]
                                [--kinds tcp tls ...] [--life N] [--trail FILE]
 
 A step is one life: a TCP, Unix or TLS connection, one that starts TLS in the middle, a
@@ -51,7 +51,7 @@ if __name__ == "__main__":
 
 import tls_tools
 from conftest import difference, factory_of, open_fds
-from fuzz.trail import Trail
+from fuzz.crash_log import Trail
 
 HANG = float(os.environ.get("GOLOOP_FUZZ_HANG", "60"))
 AT_A_TIME = 8
