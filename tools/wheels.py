@@ -34,7 +34,7 @@ def wheels() -> None:
     shutil.rmtree(out, ignore_errors=True)
     found = environments.all_interpreters()
     say("interpreters: " + ", ".join(f"{each.tag} ({each.program})" for each in found))
-    tree = unpacked(build_sdist(BUILD / "release" / "checkout", out), BUILD / "release")
+    tree = unpack_sdist(build_sdist(BUILD / "release" / "checkout", out), BUILD / "release")
     pure = build_wheel(tree, out, environments.default_interpreter(), None)
     examine(out)
     for base in found:
@@ -61,7 +61,7 @@ def check() -> bool:
     for folder in (first, second):
         shutil.rmtree(folder, ignore_errors=True)
         out = folder / "dist"
-        tree = unpacked(build_sdist(folder / "checkout", out), folder)
+        tree = unpack_sdist(build_sdist(folder / "checkout", out), folder)
         build_wheel(tree, out, base, None)
         # With an empty cache, so that both builds compile all of Go.
         build_wheel(tree, out, base, machine, GOCACHE=str(folder / "cache"))
@@ -99,7 +99,7 @@ def build_sdist(checkout: Path, out: Path) -> Path:
     return _hook("build_sdist", checkout, out, environments.default_interpreter(), {})
 
 
-def unpacked(sdist: Path, folder: Path) -> Path:
+def unpack_sdist(sdist: Path, folder: Path) -> Path:
     """Unpacks a source distribution; returns the folder of its tree."""
     tree = folder / sdist.name.removesuffix(".tar.gz")
     shutil.rmtree(tree, ignore_errors=True)

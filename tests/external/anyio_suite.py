@@ -41,7 +41,7 @@ asyncio_params = [
 
 
 def fetch(folder: Path) -> Path:
-    """The unpack_metrics sources of the anyio that is installed, with goloop's backends."""
+    """The unpacked sources of the anyio that is installed, with goloop's backends."""
     version = importlib.metadata.version("anyio")
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary=:all:"]
     subprocess.run([*command, "-d", str(folder), f"anyio=={version}"], check=True)

@@ -26,7 +26,7 @@ import environments
 import goloop
 import goloop_build
 from goloop_build import address, archives
-from wheels import unpack_metrics
+from wheels import unpack_sdist
 
 PROGRAMS = Path(__file__).with_name("programs")
 
@@ -172,7 +172,7 @@ def test_the_go_library_builds_from_the_source_distribution_without_a_network(
 ) -> None:
     succeeds(
         "setup.py", "-q", "build_golib", f"--build-lib={tmp_path / 'lib'}",
-        cwd=unpack_metrics(sdist, tmp_path),
+        cwd=unpack_sdist(sdist, tmp_path),
         GOPROXY="off", GOMODCACHE=str(tmp_path / "modules"), GOFLAGS="",
     )  # fmt: skip
     assert (tmp_path / "lib" / "goloop" / "libgoloop.so.1").exists()
@@ -182,7 +182,7 @@ def test_a_source_distribution_of_a_source_distribution_is_the_same(
     sdist: Path, tmp_path: Path
 ) -> None:
     # No Go is needed, since the modules are there.
-    again = built("sdist", tmp_path, unpack_metrics(sdist, tmp_path), PATH=str(tmp_path))
+    again = built("sdist", tmp_path, unpack_sdist(sdist, tmp_path), PATH=str(tmp_path))
     assert again.name == sdist.name
     assert again.read_bytes() == sdist.read_bytes()
 
