@@ -21,9 +21,9 @@ import (
 //	               v    |
 //	               blocked          an error, in any state ----------> dead
 //
-// Ended, shut and dead are final: later requests of C for that half are ignored. Dead also
-// stops receiving in Go: C gets the error and receives the remaining bytes itself. The
-// connection ends when C deregisters it.
+// Ended, shut and dead are final: later requests of C for that half are ignored. A failed send
+// (dead) also ends receiving in Go, although it is a state of the writing half: C gets the error
+// and receives the remaining bytes itself. The connection ends when C deregisters it.
 //
 // The requests of C and the results of Go are in one record that both share.
 

@@ -118,7 +118,7 @@ def is_listener(address: tuple[Any, ...], pids: Iterable[int]) -> bool | None:
 
     False means that they reach another process, None that the system does not tell.
     """
-    if not _tells_listeners():
+    if not _can_identify_listeners():
         return None
     wanted = _listening_inodes(address)
     if not wanted:
@@ -134,7 +134,7 @@ def is_listener(address: tuple[Any, ...], pids: Iterable[int]) -> bool | None:
 
 
 @functools.cache
-def _tells_listeners() -> bool:
+def _can_identify_listeners() -> bool:
     """Return true if this system tells that this process listens on a port of its own."""
     with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", 0)) as own:
         found = _listening_inodes(own.getsockname())

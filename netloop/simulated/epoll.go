@@ -193,7 +193,7 @@ func (k *Kernel) epollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
 	case op == unix.EPOLL_CTL_ADD && it != nil:
 		return syscall.EEXIST
 	case op == unix.EPOLL_CTL_ADD:
-		if inner, ok := f.node.(*epoll); ok && inner.watchesIndirectly(ep) {
+		if inner, ok := f.node.(*epoll); ok && inner.reaches(ep) {
 			return syscall.ELOOP
 		}
 		ep.added++
@@ -214,10 +214,10 @@ func (k *Kernel) epollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
 	return 0
 }
 
-// watchesIndirectly reports whether this epoll watches another one, directly or through other epolls.
-func (ep *epoll) watchesIndirectly(other *epoll) bool {
+// reaches reports whether this epoll watches another one, directly or through other epolls.
+func (ep *epoll) reaches(other *epoll) bool {
 	for key := range ep.items {
-		if inner, ok := key.file.node.(*epoll); ok && (inner == other || inner.watchesIndirectly(other)) {
+		if inner, ok := key.file.node.(*epoll); ok && (inner == other || inner.reaches(other)) {
 			return true
 		}
 	}

@@ -43,14 +43,14 @@ func goloop_poll_introspection_socket(client *C.gl_introspection_socket, now C.i
 	case waits && waitingClient.since == 0:
 		waitingClient.since = int64(now)
 	case waits && late:
-		acceptClient(client, listener)
+		acceptAndAnswer(client, listener)
 	}
 }
 
-// acceptClient accepts a client of the listener that Python opened and starts a thread that answers the
+// acceptAndAnswer accepts a client of the listener that Python opened and starts a thread that answers the
 // client. It does nothing if the number refers to another file now, or if there is no client. It closes the
 // connection if the client is not allowed or the thread cannot be started.
-func acceptClient(client *C.gl_introspection_socket, listener int) {
+func acceptAndAnswer(client *C.gl_introspection_socket, listener int) {
 	// A program that closes all descriptors, to become a daemon, may have reused the number for a listener
 	// of its own, with other clients.
 	var is unix.Stat_t

@@ -140,7 +140,7 @@ has_fences(gl_shared *sh)
  * nothing if C uses the reactor or the memory can't be ordered now; the next tick tries again.
  * With the mutex. */
 static void
-flush_late(monitored *w)
+flush_for_loop(monitored *w)
 {
     gl_shared *sh = w->shared;
     if (LOAD(&sh->lock_depth) != 0 || !has_fences(sh) || !flusher_try_lock(sh, monitor.thread))
@@ -313,7 +313,7 @@ examine(monitored *w, int64_t now)
     gl_shared *sh = w->shared;
     int64_t age = now - LOAD(&sh->now);
     if (LOAD(&sh->sends_pending) && age >= LONG_ITERATION_NS)
-        flush_late(w);
+        flush_for_loop(w);
     check_blocked(w, now);
     if (age < LONG_ITERATION_NS || now < LOAD(&sh->alarm_at))
         return INT64_MAX;

@@ -23,15 +23,15 @@ var libraryNames = []string{
 //
 //export goloop_other_threads_alive
 func goloop_other_threads_alive(self C.int32_t) C.int32_t {
-	if otherThreadsAlive(int(self)) {
+	if otherProgramThreadsAlive(int(self)) {
 		return 1
 	}
 	return 0
 }
 
-// otherThreadsAlive reports whether a thread is alive that is neither this one nor the library's. It
+// otherProgramThreadsAlive reports whether a thread is alive that is neither this one nor the library's. It
 // returns true if /proc can't be read: a process that stays is better than one that ends too early.
-func otherThreadsAlive(self int) bool {
+func otherProgramThreadsAlive(self int) bool {
 	threads, err := os.ReadDir("/proc/self/task")
 	for _, thread := range threads {
 		if thread.Name() != strconv.Itoa(self) && isProgramThread(thread.Name()) {

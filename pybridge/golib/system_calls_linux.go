@@ -28,8 +28,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The gl_calls of C while a simulation exists or a test injects failures. Each call goes to the kernel that
-// has the descriptor.
+// The gl_calls of C while a simulation exists or a test injects failures. Each call goes to the kernel, real or
+// simulated, that owns the descriptor.
 
 // simulatedTable returns the address of the gl_calls. It is C memory that is never freed.
 var simulatedTable = sync.OnceValue(func() unsafe.Pointer {

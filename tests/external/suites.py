@@ -227,7 +227,7 @@ def compare(name: str, root: Path, asked: list[str], *, recorded: bool) -> bool:
 
 
 def main() -> int:
-    """Runs the suites that are named; 1 where one is not as expected."""
+    """Runs the named suites; returns 1 if one is not as expected."""
     own, _, asked = " ".join(sys.argv[1:]).partition(" -- ")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+", choices=SUITES)

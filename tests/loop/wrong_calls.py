@@ -747,8 +747,8 @@ def _calls() -> Iterator[Call]:
     for source in _calls_of(STOPPED):
         yield Call(source, "stopped")
     for function_, right in VALID.items():
-        # create_server makes tasks, for which asyncio makes a new loop where none runs; the
-        # other two start a child first.
+        # Not on a closed loop: there create_server would make asyncio create another loop, and
+        # the subprocess_ calls would start a child before they fail.
         if function_.startswith("loop.") and not function_.startswith(
             ("loop.create_server", "loop.subprocess_")
         ):

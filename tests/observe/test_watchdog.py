@@ -823,7 +823,7 @@ def test_c_function_is_named_while_it_keeps_the_gil() -> None:
         assert HELD in lines[0]
         assert f"process {process.pid} " in lines[0]
         assert lines[0].endswith(f" [loop 1, thread {process.pid}, block 1]")
-        # Nothing of the program's start.
+        # The stack begins in the scenario, without asyncio.run() and the module.
         assert lines[1].endswith(" in c_function_is_named_while_it_keeps_the_gil")
         # The program continues, and reports the earlier block.
         out, err = process.communicate()

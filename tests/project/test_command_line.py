@@ -370,9 +370,6 @@ def test_a_program_ends_as_under_python(folder: Path, name: str, way: str) -> No
         same("-", cwd=folder, text=source)
 
 
-# Programs that ask for the loader of a module that goloop patches, without importing it.
-
-
 def test_loaders_of_patched_modules_have_the_interface_of_python_s(folder: Path) -> None:
     utils = folder / "django" / "utils"
     utils.mkdir(parents=True)

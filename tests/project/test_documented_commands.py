@@ -132,7 +132,7 @@ def program() -> Iterator[int]:
 
 
 def run(commands: str, page: Path, folder: Path, pid: int) -> subprocess.CompletedProcess[str]:
-    """Run a script in a folder with FILES and the named programs of the page."""
+    """Run a script in a folder with FILES and the blocks to which the page gives a file name."""
     for name, text in FILES.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)

@@ -1,5 +1,5 @@
-"""A descriptor's number that is free again belongs to another object: no byte and no close of the
-former one may reach it.
+"""The number of a closed descriptor is used again: no byte and no close of the old object may reach
+the new one.
 
 The kernel gives the lowest free number, so right after a descriptor is closed
 the next socket that anybody makes, here the "stranger", gets the same.

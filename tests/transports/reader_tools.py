@@ -11,7 +11,7 @@ from typing import Any
 from protocols import turns, until
 from tls_tools import client_context, server_context
 
-LARGE = 300_000  # received in several pieces, of which the later ones go into large buffers
+LARGE = 300_000  # bytes: several receives, the later ones straight into large buffers
 
 
 class Stream:

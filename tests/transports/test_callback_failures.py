@@ -39,8 +39,8 @@ class Case(NamedTuple):
     callback: str
     call: int
     error: str
-    # When data is sent: "early", with the handshake's end; "late", after it; "last", as early,
-    # and followed by the end of the stream.
+    # TLS only: data comes with ("early") or after ("late") the peer's last handshake message;
+    # "last": as "early", followed by the end of the stream.
     when: str = "early"
 
 

@@ -178,7 +178,7 @@ async def test_lost_transport_never_calls_a_new_protocol(
 async def test_call_from_another_thread_takes_effect_after_the_turn(
     loop: Loop, make: Make, end: str
 ) -> None:
-    """Not allowed, and without harm: the loop sleeps in its turn when it comes."""
+    """asyncio forbids these calls; they do no harm, even while the loop sleeps in its poll."""
     protocol, other = Log(), Log()
     transport, far = make(loop, protocol)
     await until(lambda: protocol.calls == ["made"])

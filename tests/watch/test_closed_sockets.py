@@ -294,14 +294,14 @@ def test_concurrent_reference_counting_loses_no_user(
 
     near, far = pair()
     files: list[Any] = []
-    users = descriptors.observed_ref_count
+    users = descriptors.make_observed_ref_count
 
     def interrupted(count: int, fd: int) -> Any:
         if not files:
             files.append(near.makefile("rb", buffering=0))
         return users(count, fd)
 
-    monkeypatch.setattr(descriptors, "observed_ref_count", interrupted)
+    monkeypatch.setattr(descriptors, "make_observed_ref_count", interrupted)
     descriptors.ObservedRefCount.notice(near)
     assert near._io_refs == 1  # type: ignore[attr-defined]
     near.close()

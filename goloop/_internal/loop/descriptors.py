@@ -76,7 +76,7 @@ class ObservedRefCount(int):
             number >= 0
         ):  # if another thread has closed the socket, the next call fails with EBADF
             before = socket_object._io_refs
-            count_object = observed_ref_count(before, number)
+            count_object = make_observed_ref_count(before, number)
             if socket_object._io_refs is before:  # no other thread has changed it meanwhile
                 socket_object._io_refs = count_object
                 break
@@ -113,18 +113,18 @@ class ObservedRefCount(int):
     # socket.makefile() increments the count, and the close of that file decrements it.
     def __add__(self, other: int) -> ObservedRefCount:
         """Return the sum as an ObservedRefCount, so that close() is still observed."""
-        return observed_ref_count(int.__add__(self, other), self.fd)
+        return make_observed_ref_count(int.__add__(self, other), self.fd)
 
     def __sub__(self, other: int) -> ObservedRefCount:
         """Return the decremented count, as an ObservedRefCount."""
-        return observed_ref_count(int.__sub__(self, other), self.fd)
+        return make_observed_ref_count(int.__sub__(self, other), self.fd)
 
     def __reduce__(self) -> Any:
         """Pickle as a plain int, without the descriptor."""
         return int, (int(self),)
 
 
-def observed_ref_count(count: int, fd: int) -> ObservedRefCount:
+def make_observed_ref_count(count: int, fd: int) -> ObservedRefCount:
     """Return a count of users for the socket with this descriptor."""
     count_object = ObservedRefCount(count)
     count_object.fd = fd

@@ -158,7 +158,7 @@ class TransportSocket(trsock.TransportSocket):
         self._flushed_socket().shutdown(how)
 
     def getsockopt(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the value of a socket option."""
+        """Send the pending writes, and return the value of a socket option."""
         return self._flushed_socket().getsockopt(*args, **kwargs)
 
     def setsockopt(self, *args: Any, **kwargs: Any) -> None:

@@ -112,7 +112,7 @@ class SharedListener:
         shared: list[socket.socket] = []
         try:
             for address in self._addresses:
-                shared.append(address.share())
+                shared.append(address.duplicate_socket())
         except BaseException:
             for sock in shared:
                 sock.close()

@@ -170,7 +170,7 @@ class Address:
         self._unassigned: deque[Connection] = deque()
         self._closed = False
 
-    def share(self) -> SharedSocket:
+    def duplicate_socket(self) -> SharedSocket:
         """Return a duplicate of the socket for another loop; OSError if the socket is closed.
 
         In a forked child the first call initializes the state.

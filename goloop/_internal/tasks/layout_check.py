@@ -270,7 +270,7 @@ def _probe_awaited_by(peek: Peek, loop: Any, first: Any, second: Any) -> None:
         raise Mismatch("two awaiting tasks are not kept in a set")
 
 
-def _candidate_offsets(loop: object, task: object, head: int) -> set[tuple[int, int, int]]:
+def _thread_state_offsets(loop: object, task: object, head: int) -> set[tuple[int, int, int]]:
     """Return candidate offsets in the thread state for the loop, the task and the list head."""
     raw, offset, address = _core._thread_words()
     words = memoryview(raw).cast("Q")
@@ -303,7 +303,7 @@ def _probe_thread(peek: Peek, loop: Any) -> tuple[int, int, int]:
         for current in (task, other):
             asyncio.tasks._enter_task(loop, current)
             try:
-                found.append(_candidate_offsets(loop, current, head))
+                found.append(_thread_state_offsets(loop, current, head))
             finally:
                 asyncio.tasks._leave_task(loop, current)
         asyncio._set_running_loop(None)

@@ -190,11 +190,11 @@ class HandshakeSteps(_core.TLSEngine, sslproto.SSLProtocol):
         """Run a queued step of the handshake by `do`, in the connection's context."""
         context = self._connection_context()
         if context is None:
-            self._run_queued_step(do)
+            self._run_step_and_deferred_events(do)
         else:
-            context.run(self._run_queued_step, do)
+            context.run(self._run_step_and_deferred_events, do)
 
-    def _run_queued_step(self, do: Callable[[Any], None]) -> None:
+    def _run_step_and_deferred_events(self, do: Callable[[Any], None]) -> None:
         """Run a queued step by `do(self)`, then all events that were deferred until its end.
 
         The deferred events are an expired timeout, a pause of reading, and the peer's end.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..snapshot import Row
 
 # Timeout and maximum size of an answer.
-SECONDS = 10.0
+ANSWER_SECONDS = 10.0
 _BYTES = 256 << 20
 # A younger process may be about to open its socket, although it has loaded goloop's library.
 _STARTING_SECONDS = 2.0
@@ -58,7 +58,7 @@ class Question:
     answer.  The constructor, `advance()` and `parse_answer()` raise NoAnswer.
     """
 
-    def __init__(self, pid: int, *, seconds: float = SECONDS, **question: Any) -> None:
+    def __init__(self, pid: int, *, seconds: float = ANSWER_SECONDS, **question: Any) -> None:
         """Connect to a process and send a request; NoAnswer if that fails.
 
         `seconds` is the time limit for the answer, `question` the fields of the request.
@@ -170,7 +170,7 @@ def _wait_for_answer(question: Question) -> Row:
             select.select([question], [], [], left)
 
 
-def _no_answer(pid: int, error: OSError | None, seconds: float = SECONDS) -> NoAnswer:
+def _no_answer(pid: int, error: OSError | None, seconds: float = ANSWER_SECONDS) -> NoAnswer:
     """Return the exception for a process that does not answer, with the reason.
 
     `error` is the error of the connection, or None if there was no error.

@@ -17,7 +17,7 @@ import time
 
 from ..introspection import is_alive
 from . import options
-from .client import HINT, SECONDS, Question, introspectable_pids
+from .client import ANSWER_SECONDS, HINT, Question, introspectable_pids
 from .target import WatchedProcess, without_unknown_fields
 from .terminal import Screen, Terminal
 from .top_view import ORDERS, View
@@ -45,7 +45,7 @@ class Top:
         self._refreshes = refreshes
         self._answered = False
         # Until this time the command waits for programs that have not imported goloop yet.
-        self._patient_until = time.monotonic() + SECONDS
+        self._patient_until = time.monotonic() + ANSWER_SECONDS
 
     def _send_requests(self) -> None:
         """Send a request to each process; with --all, find new and ended processes first."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from ..._internal.version import __version__
 from . import options
-from .client import SECONDS, NoAnswer, Question
+from .client import ANSWER_SECONDS, NoAnswer, Question
 from .terminal import printable
 
 TYPE_CHECKING = False
@@ -360,7 +360,7 @@ def record(pid: int, seconds: float) -> tuple[bytes, list[Event]]:
                 if ended or until is None:
                     break
                 question.request_trace_end()
-                until, ended = now + SECONDS, True
+                until, ended = now + ANSWER_SECONDS, True
                 continue
             try:
                 readable, _, _ = select.select(list(waiting), [], [], limit - now)

@@ -84,13 +84,13 @@ class _Chosen:
 def use_loop(factory: str, record: str) -> None:
     """Make this process, and those that multiprocessing starts for it, use the factory's loops."""
     chosen = _Chosen(factory, record)
-    _set_policy(chosen)
+    _make_asyncio_use(chosen)
     _check_first_loop(chosen)
 
     def set_auto(module: Any) -> None:
         """Replace uvicorn's choice of `--loop auto`."""
         if hasattr(module, "auto_loop_setup"):  # before 0.36
-            module.auto_loop_setup = lambda use_subprocess=False: _set_policy(chosen)
+            module.auto_loop_setup = lambda use_subprocess=False: _make_asyncio_use(chosen)
         else:
             module.auto_loop_factory = lambda use_subprocess=False: chosen.new_event_loop
 
@@ -149,7 +149,7 @@ class _UseOnUnpickle:
         return exec, (source, {"path": __file__, "arguments": self._arguments})
 
 
-def _set_policy(chosen: _Chosen) -> None:
+def _make_asyncio_use(chosen: _Chosen) -> None:
     """Make asyncio.new_event_loop() and asyncio.run() use the chosen loop."""
     base: Any = None
     if sys.version_info < (3, 14):

@@ -64,7 +64,7 @@ class Client(asyncio.Protocol):
         self._answer = Answer()
         self._payload = b""
         self._next = number % len(burst.payloads)
-        self._waits_for = 0  # bytes of an echo
+        self._echo_bytes_left = 0
         self._busy = False
         self._sent = 0.0
         self._due = 0.0
@@ -90,8 +90,8 @@ class Client(asyncio.Protocol):
             self._fail("the server sent bytes that no request asked for")
             return
         if self._burst.kind == "tcp":
-            self._waits_for -= len(data)
-            if self._waits_for > 0:
+            self._echo_bytes_left -= len(data)
+            if self._echo_bytes_left > 0:
                 return
         else:
             try:
@@ -157,7 +157,7 @@ class Client(asyncio.Protocol):
         self._payload = burst.payloads[self._next]
         self._next = (self._next + 1) % len(burst.payloads)
         self._busy = True
-        self._waits_for = len(self._payload)
+        self._echo_bytes_left = len(self._payload)
         self._answer.begin(self._payload)
         self._sent = time.perf_counter()
         assert self._transport is not None

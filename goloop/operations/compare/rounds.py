@@ -30,7 +30,7 @@ _FIRST_WARMUP = 0.3
 _WARMUP = 0.05
 # The time in which a fixed port must be free again after the last server has ended.
 _PORT_SECONDS = 5.0
-# A server whose port another program takes gets another port, so many times in a round.
+# Attempts to start a server in a round, each on another port if another program took the last.
 _PORT_TRIES = 5
 # Answers with this status or a higher one are failures.
 _BAD_STATUS = 400

@@ -221,7 +221,7 @@ class Pool:
         failed: BaseException | None = None
         running = events._get_running_loop()
         events._set_running_loop(None)
-        before = session.job_begins()
+        before = session.enter_job()
         try:
             result = call()
         except KeyboardInterrupt:
@@ -232,7 +232,7 @@ class Pool:
         except BaseException as exc:
             failed = exc
         finally:
-            slept = session.job_ends(before)
+            slept = session.leave_job(before)
             events._set_running_loop(running)
         return result, failed, slept
 

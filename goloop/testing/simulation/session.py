@@ -223,8 +223,8 @@ class SimulationRun:
         """Return true with a given probability."""
         return randomness.happens(self._buggy_random, probability)
 
-    def job_begins(self) -> tuple[bool, int]:
-        """Start a job; its sleeps do not delay the loop.  Return the state for job_ends()."""
+    def enter_job(self) -> tuple[bool, int]:
+        """Start a job; its sleeps do not delay the loop.  Return the state for leave_job()."""
         before = self._in_job, self._slept
         self._in_job = True
         return before
@@ -233,7 +233,7 @@ class SimulationRun:
         """Return the seconds that the current job has slept; 0.0 outside a job."""
         return self._slept / 1e9 if self._in_job else 0.0
 
-    def job_ends(self, before: tuple[bool, int]) -> float:
+    def leave_job(self, before: tuple[bool, int]) -> float:
         """End a job and restore the state before it; return the seconds that it slept."""
         slept = self._slept - before[1]
         self._in_job, self._slept = before

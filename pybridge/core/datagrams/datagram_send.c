@@ -117,7 +117,7 @@ send_by_system_call(gl_datagram *d, const Py_buffer *view, PyObject *data, PyObj
     do {
         n = gl_call_sendto(&d->lease, view->buf, (size_t)view->len, SEND_FLAGS, raw, len);
     } while (n < 0 && errno == EINTR);
-    gl_count_sent(d->loop, n);
+    gl_note_sent(d->loop, n);
     if (n >= 0)
         return SEND_DONE;
     if (errno == EAGAIN || errno == EWOULDBLOCK)

@@ -44,7 +44,7 @@ gl_count_received(gl_loop *loop, ssize_t n)
 }
 
 GL_PRIVATE_INLINE void
-gl_count_sent(gl_loop *loop, ssize_t n)
+gl_note_sent(gl_loop *loop, ssize_t n)
 {
     if (n > 0 && loop->shared != NULL) {
         loop->dirty = 1; /* a socket of the same loop may have received the bytes */

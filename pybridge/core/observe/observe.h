@@ -20,7 +20,7 @@ GL_PRIVATE_INLINE void gl_histogram_add(gl_histogram *h, int64_t value, uint64_t
 GL_PRIVATE_INLINE void gl_count_received(gl_loop *loop, ssize_t n);
 /* Counts a send of `n` bytes in the loop's metrics, and makes the loop poll in the next iteration.
  * Does nothing if the send failed (n < 0) or sent nothing, and for a closed loop. */
-GL_PRIVATE_INLINE void gl_count_sent(gl_loop *loop, ssize_t n);
+GL_PRIVATE_INLINE void gl_note_sent(gl_loop *loop, ssize_t n);
 GL_PRIVATE_DATA PyMethodDef *const gl_metrics_methods;
 /* Adds _open_loops() to _core, at import. */
 GL_PRIVATE int gl_metrics_init(PyObject *module);

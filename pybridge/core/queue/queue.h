@@ -76,7 +76,7 @@ typedef struct {
 /* The handle of a call_soon_threadsafe(), since CPython 3.14. */
 typedef struct {
     GL_HANDLE_HEAD
-    PyObject *lock; /* the slot of asyncio's class; not used */
+    PyObject *lock; /* asyncio's slot, kept for its offset; goloop uses done_lock */
     gl_handle_args inl;
     unsigned long running; /* the thread that runs the callback, or 0 */
     PyObject *done_lock; /* held while the callback runs, for cancel() in other threads; or NULL */

@@ -41,7 +41,7 @@
 
 /* Returns the size of a page. */
 static size_t
-stack_page(void)
+page_size(void)
 {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
@@ -57,7 +57,7 @@ stack_size(void)
     if (frame < GL_STACK_FRAME)
         frame = GL_STACK_FRAME;
     size_t size = GL_SIGNALS * (frame + GL_STACK_HANDLER) + GL_STACK_REST;
-    size_t page = stack_page();
+    size_t page = page_size();
     return (size + page - 1) / page * page;
 }
 
@@ -71,7 +71,7 @@ stack_alloc(void)
         if (spare != NULL)
             return spare;
     }
-    size_t page = stack_page();
+    size_t page = page_size();
     size_t size = stack_size() + page;
     char *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED)
@@ -94,7 +94,7 @@ stack_release(char *stack)
         if (atomic_compare_exchange_strong(&library.stack_spare[i], &none, stack))
             return;
     }
-    munmap(stack, stack_size() + stack_page());
+    munmap(stack, stack_size() + page_size());
 }
 
 /* Installs a signal stack for this thread, and stores the previous one.  Returns 0, or an errno.
@@ -106,7 +106,7 @@ stack_install(void)
     char *stack = stack_alloc();
     if (stack == NULL)
         return errno;
-    stack_t ours = {.ss_sp = stack + stack_page(), .ss_size = stack_size()};
+    stack_t ours = {.ss_sp = stack + page_size(), .ss_size = stack_size()};
     stack_t *before = &thread_here.before;
     if (sigaltstack(&ours, before) != 0) {
         int err = errno;
@@ -148,7 +148,7 @@ stack_leave(void)
     stack_t now;
     if (sigaltstack(&thread_here.before, &now) != 0)
         return; /* the stack is in use */
-    if (now.ss_sp == stack + stack_page())
+    if (now.ss_sp == stack + page_size())
         stack_release(stack);
     else
         sigaltstack(&now, NULL);

@@ -190,7 +190,7 @@ stream_try_send(gl_stream *s, gl_piece *c)
             err = errno;
         tried = true;
         s->loop->shared->sends++;
-        gl_count_sent(s->loop, n);
+        gl_note_sent(s->loop, n);
     }
     gl_shared_unlock(s->loop);
     if (n > 0) {

@@ -400,7 +400,7 @@ stream_write_each(gl_stream *s, PyObject *list)
  * exception), or if the conversion of the items has ended the stream or called write_eof() (0).  -1
  * with MemoryError, and some items may be queued. */
 static int
-stream_write_items(gl_stream *s, PyObject *items)
+stream_queue_all_or_none(gl_stream *s, PyObject *items)
 {
     Py_ssize_t n = PyTuple_GET_SIZE(items);
     gl_piece *pieces = PyMem_New(gl_piece, (size_t)Py_MAX(n, 1));
@@ -436,7 +436,7 @@ stream_write_list(gl_stream *s, PyObject *list)
     PyObject *items = PySequence_Tuple(list);
     if (items == NULL)
         return -1;
-    int rc = stream_write_items(s, items);
+    int rc = stream_queue_all_or_none(s, items);
     Py_DECREF(items);
     return rc;
 }

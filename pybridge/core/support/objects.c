@@ -34,7 +34,7 @@ gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *spec, PyObject 
 }
 
 GL_PRIVATE bool
-gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
+gl_grow_array(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
 {
     void *old, *p = NULL;
     uint64_t more = *cap ? *cap : first;

@@ -322,7 +322,8 @@ gl_has_weakrefs(PyObject *o)
 /* Reallocates an array for gl_grow(): doubles *cap, from `first`, until it exceeds `len`, and sets
  * the new items to zero.  Returns false, without an exception and without a change, if there is no
  * memory or if the capacity would exceed 32 bits. */
-GL_PRIVATE bool gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first);
+GL_PRIVATE bool gl_grow_array(void *array, uint32_t *cap, uint32_t len, size_t size,
+                              uint32_t first);
 /* Grows an array of `*cap` items of `size` bytes, if it is full, so that it has space for one item
  * more than `len`; `array` is the address of its pointer.  The capacity starts at `first` and
  * doubles.  New items are zero.  The array must be freed with PyMem_RawFree().  Returns false,
@@ -330,7 +331,7 @@ GL_PRIVATE bool gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t si
 static inline bool
 gl_grow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
 {
-    return len < *cap || gl_grow_slow(array, cap, len, size, first);
+    return len < *cap || gl_grow_array(array, cap, len, size, first);
 }
 
 /* ---- method_calls.c -------------------------------------------------------------------------- */

@@ -27,7 +27,7 @@
 
 #if GL_CURRENT_TASK_IN_LOOP
 
-/* True while this thread changes the dict, so that gl_loop_hash() must not publish_running_task.
+/* True while this thread changes the dict, so that gl_loop_hash() must not store_in_current_tasks.
  * lint: allow mutable-static: each thread uses its own */
 static _Thread_local bool publishing;
 
@@ -67,7 +67,7 @@ unpublish_running_task(gl_loop *loop)
 /* Stores the running task in the dict, unless its step ends meanwhile.  Called by any thread;
  * `task` is borrowed.  Does nothing for a task that is being freed.  Locks the mutex meanwhile. */
 static void
-publish_running_task(gl_loop *loop, PyObject *task)
+store_in_current_tasks(gl_loop *loop, PyObject *task)
 {
     PyObject *reference = gl_try_newref(task);
     if (reference == NULL)
@@ -101,7 +101,7 @@ gl_loop_hash(PyObject *self)
     if (task == NULL)
         wait_for_publishers(loop);
     else if (task != __atomic_load_n(&loop->current.published, __ATOMIC_RELAXED))
-        publish_running_task(loop, task);
+        store_in_current_tasks(loop, task);
     return PyObject_GenericHash(self);
 }
 

@@ -96,7 +96,7 @@ future_take_cancelled_error(gl_future *f)
 }
 
 GL_PRIVATE int
-future_take_outcome(gl_future *f, PyObject **exc)
+future_exception_to_throw(gl_future *f, PyObject **exc)
 {
     *exc = NULL;
     if (f->state == GL_FINISHED) {

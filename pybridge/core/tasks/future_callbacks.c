@@ -165,8 +165,9 @@ future_method_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_
     return gl_none_or_null(r);
 }
 
-/* Returns the first callback, which exists, as asyncio would have stored it, and sets *context to
- * its context or NULL; both are new references. */
+/* Returns the first callback in asyncio's form: a waiting Task becomes its wakeup method.  Sets
+ * *context to its context or NULL; both are new references.  The future must have a first
+ * callback. */
 static PyObject *
 first_callback(gl_future *f, PyObject **context)
 {

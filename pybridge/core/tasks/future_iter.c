@@ -68,7 +68,7 @@ future_iter_send(PyObject *self, PyObject *Py_UNUSED(value), PyObject **result)
         outcome = PYGEN_RETURN;
     } else {
         PyObject *exc;
-        if (future_take_outcome(f, &exc) > 0) {
+        if (future_exception_to_throw(f, &exc) > 0) {
             PyErr_SetObject(PyExceptionInstance_Class(exc), exc);
             Py_DECREF(exc);
         }

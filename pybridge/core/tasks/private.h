@@ -144,7 +144,7 @@ GL_PRIVATE PyObject *future_take_cancelled_error(gl_future *f);
 /* Reads the outcome of a future for a task that awaited it.  Returns 1 with the exception to throw
  * in *exc (owned), or 0 if there is none.  An error, such as InvalidStateError for a pending
  * future, is also returned in *exc; none is set.  Marks the exception as retrieved. */
-GL_PRIVATE int future_take_outcome(gl_future *f, PyObject **exc);
+GL_PRIVATE int future_exception_to_throw(gl_future *f, PyObject **exc);
 /* Calls asyncio.Future.__init__(); the tp_init of Future without the GIL, and a part of Task's.
  * Without the GIL a registered task is unregistered first. */
 GL_PRIVATE int future_init_base(PyObject *self, PyObject *args, PyObject *kwds);
@@ -184,7 +184,7 @@ GL_PRIVATE_INLINE int task_wait(gl_task *task, PyObject *result);
 /* Reads the outcome of `fut`, which the task awaited and which is done.  Returns 1 with the
  * exception to throw in *exc (owned), 0 if there is none, or -1: error.  Removes the record that
  * the task awaits the future. */
-GL_PRIVATE int wakeup_take_outcome(gl_task *task, PyObject *fut, PyObject **exc);
+GL_PRIVATE int wakeup_exception_to_throw(gl_task *task, PyObject *fut, PyObject **exc);
 /* Sets RuntimeError for a task whose __init__() has not run or has failed, unless an exception is
  * set already.  Returns -1. */
 GL_PRIVATE int raise_uninitialized(void);

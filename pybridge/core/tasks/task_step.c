@@ -4,7 +4,7 @@
  * Functions of one step:
  *
  *     gl_task_run                an entry of the ready queue (queue/scheduling.c)
- *       wakeup_take_outcome      wakeup.c: the exception of the awaited future, or none
+ *       wakeup_exception_to_throw      wakeup.c: the exception of the awaited future, or none
  *       step_as_current          sets asyncio.current_task() (current_task.c)
  *         step_coroutine         sends None to the coroutine or throws into it
  *           task_wait            it yielded: wait_exact | wait_general | schedule_step
@@ -190,7 +190,7 @@ wakeup_call(PyObject *self, PyObject *fut)
 {
     PyObject *exc;
     GUARD_FUTURE(self);
-    if (wakeup_take_outcome((gl_task *)self, fut, &exc) < 0)
+    if (wakeup_exception_to_throw((gl_task *)self, fut, &exc) < 0)
         return NULL;
     int r = task_step((gl_task *)self, exc);
     Py_XDECREF(exc);
@@ -248,7 +248,7 @@ gl_task_run(gl_loop *loop, gl_task *task)
         Py_INCREF(context);
         if (PyContext_Enter(context) == 0) {
             PyObject *exc = NULL;
-            if (fut == NULL || wakeup_take_outcome(task, fut, &exc) >= 0)
+            if (fut == NULL || wakeup_exception_to_throw(task, fut, &exc) >= 0)
                 r = step_as_current(task, (PyObject *)loop, exc, true);
             Py_XDECREF(exc);
             if (r == 0)

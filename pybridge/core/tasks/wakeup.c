@@ -192,13 +192,13 @@ task_wait(gl_task *task, PyObject *result)
 /* ---- waking ---------------------------------------------------------------------------- */
 
 GL_PRIVATE int
-wakeup_take_outcome(gl_task *task, PyObject *fut, PyObject **exc)
+wakeup_exception_to_throw(gl_task *task, PyObject *fut, PyObject **exc)
 {
     *exc = NULL;
     if (has_future_layout(fut) && awaited_by_discard((gl_future *)fut, (PyObject *)task) < 0)
         return -1;
     if (is_exact_future(fut))
-        return future_take_outcome((gl_future *)fut, exc);
+        return future_exception_to_throw((gl_future *)fut, exc);
     PyObject *result = PyObject_CallMethodNoArgs(fut, G.s_result);
     if (result != NULL) {
         Py_DECREF(result);

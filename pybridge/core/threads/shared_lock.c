@@ -39,8 +39,9 @@ wait_for_monitor(gl_loop *loop)
         loop->go->yield_to_flusher(loop->shared);
 }
 
-/* Executes a store-load barrier: a compiler barrier, which pairs with the monitor's membarrier(2);
- * without membarrier a full fence.  GL_FENCE_IN_USE tells the monitor that C executes the fence. */
+/* Keeps later loads after earlier stores.  With membarrier(2) the monitor executes the fence for
+ * both threads, and this only stops the compiler; without it this is a full fence.
+ * GL_FENCE_IN_USE tells the monitor that C executes the fence. */
 static inline void
 store_load_barrier(gl_shared *sh)
 {

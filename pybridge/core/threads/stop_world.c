@@ -12,11 +12,11 @@
  * next stop in the child waits forever, for example the stop of a garbage collection.
  *
  * os.fork() has the import lock from before it stops the world until after the fork, in the parent
- * and in the child, and runs no Python code meanwhile.  So no thread is here at the fork.  A lock
- * of goloop's, which a hook before the fork acquires, would be held while other hooks run Python
- * code, which may wait for a thread that waits for that lock.  The import lock is recursive, a
- * thread that waits for it is detached, and importlib has it only while it looks for the lock of
- * one module, not while a module's code runs.
+ * and in the child, and runs no Python code meanwhile.  So no other thread is inside of
+ * gl_visit_stopped_world() at the fork.  A lock of goloop's, which a hook before the fork acquires,
+ * would be held while other hooks run Python code, which may wait for a thread that waits for that
+ * lock.  The import lock is recursive, a thread that waits for it is detached, and importlib has it
+ * only while it looks for the lock of one module, not while a module's code runs.
  *
  * Nor is a thread here when Python ends, which stops daemon threads for good: the hook at the exit
  * waits for the threads that are here, as it waits for foreign threads, and refuses others.

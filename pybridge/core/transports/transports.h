@@ -300,7 +300,8 @@ GL_PRIVATE PyObject *gl_transport_start_method(gl_transport *t, PyObject *waiter
 /* Adds an item to paused_data: at the front (the remainder of a delivery) or at the back.  Steals
  * the reference, which may be NULL with an exception set. */
 GL_PRIVATE int gl_transport_keep_paused_data(gl_transport *t, PyObject *item, bool front);
-/* Drops the received items that wait for delivery, and the stored end. */
+/* Drops the received items that wait for delivery, and the end of the stream or the read error that
+ * waits after them (paused_end). */
 GL_PRIVATE void gl_transport_discard_paused_data(gl_transport *t);
 
 /* ---- transport_failure.c ---------------------------------------------------------------- */

@@ -137,7 +137,7 @@ try_send(sockop *op, PyObject **result)
                                     MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0)
             return sockop_call_failed(op, errno);
-        gl_count_sent(op->loop, sent);
+        gl_note_sent(op->loop, sent);
         op->size += sent;
     } while (op->size < op->view.len && op->size - before < MAX_SEND_STEP);
     op->refused = false;

@@ -18,7 +18,7 @@ async def _echo(reader, writer):
 
 
 async def asyncio_works():
-    """The name of the loop that has done all of it."""
+    """Use each feature once; return the name of the running loop."""
     async with asyncio.timeout(20):
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_give(number)) for number in range(5)]
