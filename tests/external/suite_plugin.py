@@ -2,7 +2,7 @@
 
 import os
 
-if os.environ["GOLOOP_SUITE_LOOP"] == "goloop":
+if os.environ["SUITE_LOOP"] == "goloop":
     from goloop._internal.process.policy import set_policy
 
     set_policy()

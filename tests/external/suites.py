@@ -181,7 +181,7 @@ def outcomes(suite: Suite, root: Path, loop: str, asked: list[str]) -> dict[str,
             [*command, *asked],
             cwd=root,
             # Some tests do not expect the warning that a loop is blocked, on a busy machine.
-            env={**os.environ, "GOLOOP_SUITE_LOOP": loop, "GOLOOP_WATCHDOG": "0"},
+            env={**os.environ, "SUITE_LOOP": loop, "GOLOOP_WATCHDOG": "0"},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
