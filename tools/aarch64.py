@@ -122,7 +122,7 @@ def _go_test(emulator: str, folder: Path, package: str) -> bool:
 def _installed(folder: Path, base: Interpreter) -> Path:
     """Builds and tries the wheel; returns the interpreter of an environment for the tests."""
     out = folder / "dist"
-    tree = wheels.unpacked(wheels.build_sdist(folder / "checkout", out), folder)
+    tree = wheels.unpack_sdist(wheels.build_sdist(folder / "checkout", out), folder)
     wheel = wheels.build_wheel(tree, out, base, MACHINE)
     wheels.inspect(wheel, MACHINE)
     python = emulation.python(folder / "environment", base.tag)
