@@ -65,7 +65,9 @@ def test_a_closed_loop_leaves_no_objects(
 ) -> None:
     run(loop_factory)  # the first run imports and caches
     usual = new_objects(lambda: None)
-    assert new_objects(lambda: run(loop_factory)) - usual == collections.Counter()
+    # A leak is left each time; an object of a read in another thread of pytest-xdist is not.
+    left = new_objects(lambda: run(loop_factory)) & new_objects(lambda: run(loop_factory))
+    assert left - usual == collections.Counter()
 
 
 def test_a_loop_that_was_run_before_leaves_no_objects(loop_factory: Factory) -> None:
