@@ -9,7 +9,7 @@
 
 PYTHON ?= python3
 
-TARGETS := build demo test test-all check format docs docs-serve bench explore wheel wheels sdist clean
+TARGETS := build demo test test-all check format docs docs-serve bench explore wheel release sdist clean
 
 .PHONY: $(TARGETS)
 $(TARGETS):

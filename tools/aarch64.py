@@ -126,7 +126,7 @@ def _installed(folder: Path, base: Interpreter) -> Path:
     wheel = wheels.build_wheel(tree, out, base, MACHINE)
     wheels.inspect(wheel, MACHINE)
     python = emulation.python(folder / "environment", base.tag)
-    # The host's pip is faster; `make wheels` installs with the emulated interpreter.
+    # The host's pip is faster; `make release` installs with the emulated interpreter.
     packages = next(python.parent.parent.glob("lib/python*/site-packages"))
     pip = [str(wheels.tools().python), "-m", "pip", "install", "-q", "--no-compile"]
     pip += ["--target", str(packages), "--only-binary=:all:", "--implementation=cp"]

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import checks
 import docs
 import environments
+import release
 import wheels
 from demo import demo as show
 from environments import BUILD, ROOT, Environment, Failed, Interpreter, run, say
@@ -336,7 +337,7 @@ TARGETS: dict[str, Callable[[], None]] = {
     "docs": docs.build,
     "docs-serve": docs.serve,
     "wheel": wheel,
-    "wheels": wheels.wheels,
+    "release": release.release,
     "sdist": sdist,
     "clean": clean,
 }

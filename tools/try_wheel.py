@@ -1,6 +1,6 @@
 """Tries every part of an installed goloop; prints one line, or fails.
 
-`make wheels` runs the program for each wheel in a new environment.  It needs only the
+`make release` runs the program for each wheel in a new environment.  It needs only the
 standard library, and no other file.
 """
 

@@ -1,11 +1,11 @@
-"""The release: `make wheels`, and the check `wheels`.
+"""The wheels of a release, for `make release` (release.py), and the check `wheels`.
 
-`make wheels` builds the source distribution in dist/ and, from the distribution and without a
+wheels() builds the source distribution in dist/ and, from the distribution and without a
 network, a wheel for each interpreter and each machine, and a wheel of pure Python for all other
 platforms.  Each wheel is examined, installed into a new environment and tried; wheels of the
 other machine by an emulated interpreter, if one is available.
 
-zig compiles them for a glibc of 2012: docs/releasing.md.
+zig compiles them for a glibc of 2012: docs/internals/wheels.md.
 """
 
 from __future__ import annotations
