@@ -189,6 +189,15 @@ def test_times_between_two_snapshots_add_up_to_the_time_between_them() -> None:
     assert within.busy == pytest.approx(0.4)
 
 
+def test_no_share_exceeds_100_percent() -> None:
+    """A sample stands for the time up to the next one, which may be after the snapshot."""
+    frame = profiling.Frame("f", "/f.py", 1)
+    stack = profiling.ProfileStack(1, "a", (frame,), 1.2, 1.2, 100)
+    profile = profiling.Profile(1.0, 100, (stack,), 0.0, (), 1.0)
+    assert "100.0% 100.0%     1.20  a" in str(profile)
+    assert "1.200 s of the loop (100.0%)" in profile.flame_graph("title")
+
+
 def test_folded_stacks() -> None:
     assert made().folded().splitlines() == [
         "task serve;serve (server.py:12);loads (json.py:310) 2000000",

@@ -306,8 +306,7 @@ def test_slow_command_works_while_the_gil_is_held() -> None:
     assert done.returncode == 0, done.stderr
     assert "the GIL is held" in done.stderr
     assert CULPRIT in done.stdout
-    year = done.stdout.partition("-")[0]
-    assert year == time.strftime("%Y")
+    assert time.strftime("\n%Y-") in done.stdout
 
 
 HANGS_IN = {"sleep": "sleeps", "python": "computes", "C": "holds_the_gil"}
@@ -327,6 +326,16 @@ def test_slow_command_shows_the_iteration_that_blocks_a_loop_now(where: str, wat
     assert float(found[1]) >= 0.1
     assert re.search(rf'File "{SCENARIOS}", line \d+, in {name}\n', done.stdout)
     assert "no iteration" not in done.stdout
+
+
+def test_slow_command_begins_with_the_iteration_that_blocks_now() -> None:
+    with running((SCENARIOS, "sleeps")) as process:
+        done = goloop("slow", str(process.pid))
+    assert done.returncode == 0, done.stderr
+    now, _, before = done.stdout.partition(time.strftime("%Y"))
+    assert re.match(r"now  loop 1: blocked for \d", now), done.stdout
+    assert "in sleeps\n" in now
+    assert CULPRIT in before
 
 
 def test_slow_command_does_not_call_a_busy_loop_blocked() -> None:

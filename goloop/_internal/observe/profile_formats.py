@@ -18,12 +18,21 @@ if TYPE_CHECKING:
 # ---- text ------------------------------------------------------------------------------------
 
 
+def _elapsed(profile: Profile) -> float:
+    """Return the elapsed time of all loops that were sampled, of which an entry has a share.
+
+    A sample stands for the time up to the next one, so the sum of all can exceed the elapsed time.
+    """
+    loops = max(1, len({each.loop for each in profile.stacks}))
+    return max(profile.seconds * loops, profile.busy) or 1.0
+
+
 def table(profile: Profile, most: int = 20) -> str:
     """Return a table of the `most` entries with the most time, one per line.
 
     Shares are of the elapsed time of all loops that were sampled.
     """
-    whole = (profile.seconds or 1.0) * max(1, len({each.loop for each in profile.stacks}))
+    whole = _elapsed(profile)
     entries = profile.entries[:most]
     width = min(40, max([len("TASK"), *(len(each.task) for each in entries)]))
     lines = [f"{profile.samples} samples in {profile.seconds:.1f} s, busy {profile.busy:.2f} s"]
@@ -204,6 +213,7 @@ def flame_graph(profile: Profile, title: str) -> str:
             box.cpu += stack.cpu
     high = (root.depth() + 2) * _HIGH + 20
     scale = _WIDE / root.seconds if root.seconds else 0.0
+    whole = _elapsed(profile)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDE}" height="{high}" '
         f'viewBox="0 0 {_WIDE} {high}" font-family="monospace" font-size="11">',
@@ -220,7 +230,7 @@ def flame_graph(profile: Profile, title: str) -> str:
         if width < _MIN_WIDTH:
             return
         name = _escape(box.name)
-        share = box.seconds / (profile.seconds or 1.0)
+        share = box.seconds / whole
         top = 28 + row * _HIGH
         room = int((width - 6) / 6.6)
         shown = box.name if len(box.name) <= room else box.name[: room - 1] + "…"

@@ -177,10 +177,11 @@ def slow_main(arguments: list[str]) -> int:
     except NoAnswer as reason:
         print(reason, file=sys.stderr)
         return 1
-    if found or not blocked:
-        _show(flight_recorder.iterations_text(found))
+    # A loop that is blocked now matters most.
     for each in blocked:
         _show(str(each))
+    if found or not blocked:
+        _show(flight_recorder.iterations_text(found))
     return 0
 
 
