@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 import time
@@ -108,12 +109,17 @@ def _parser() -> argparse.ArgumentParser:
     add_pinning(option)
     add_times(option)
 
-    add(
+    option = add(
         "report",
         _report,
         "write docs/performance.md, its plots and its data from the saved runs; rows that "
         "were disturbed are refused",
     )
+    option(
+        "--machine", metavar="NAME", type=_machine_name,
+        help="the saved runs are of another machine: docs/performance-NAME.json gets them, and the "
+        "page shows their rows beside those of docs/performance.json",
+    )  # fmt: skip
     return parser
 
 
@@ -229,8 +235,17 @@ def _command() -> str:
     return " ".join(["python -m benchmarks", *map(shlex.quote, words)])
 
 
-def _report(_options: argparse.Namespace) -> int:
-    written = report.write(RESULTS)
+def _machine_name(word: str) -> str:
+    """Return the name of a machine, which becomes part of a file's name."""
+    if re.fullmatch(r"[a-z0-9][a-z0-9-]*", word) is None:
+        raise argparse.ArgumentTypeError(
+            f"a machine's name has lower-case letters, digits and hyphens, got {word!r}"
+        )
+    return word
+
+
+def _report(options: argparse.Namespace) -> int:
+    written = report.write(RESULTS, options.machine or "")
     for path in written.files:
         print(path.relative_to(native.ROOT))
     for line in quiet.told(written.refused):

@@ -47,12 +47,17 @@ def facts(chosen: Chosen) -> str:
     return "\n".join([*lines, *(f"- {line}" for line in disturbances(chosen))])
 
 
+def processor(run: Run) -> str:
+    """Write the processor of a run, with its family and model if the run recorded them."""
+    found = run.machine
+    family = found.get("family", "").removeprefix("AuthenticAMD ").removeprefix("GenuineIntel ")
+    return found["processor"] + (f" ({family.partition(', stepping')[0]})" if family else "")
+
+
 def machine(run: Run) -> str:
     """Write the machine of a run: as much of it as the run recorded, without the stepping."""
     found = run.machine
-    family = found.get("family", "").removeprefix("AuthenticAMD ").removeprefix("GenuineIntel ")
-    family = f" ({family.partition(', stepping')[0]})" if family else ""
-    words = [f"{found['processor']}{family}", f"{found['cores']} cores"]
+    words = [processor(run), f"{found['cores']} cores"]
     if "hypervisor" in found:
         # KVM gives its name three times, to fill the processor's answer.
         named = found["hypervisor"].replace("KVMKVMKVM", "KVM")

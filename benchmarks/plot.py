@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import svg
+from benchmarks import conditions, svg
 from benchmarks.cases import Case
 from benchmarks.svg import COLOURS
 from benchmarks.tables import BASE, Chosen, Row, loops_in, measured
 
-WIDTH, LEFT, RIGHT, TOP, BAR, GAP = 800, 330, 760, 34, 7, 8
+WIDTH, LEFT, RIGHT, TOP, BAR, GAP = 800, 330, 760, 90, 7, 8
 # A longer bar is cut and labelled, because a loop that is eight times faster or slower
 # would flatten all other bars.
 CUT = 3.0
 STYLE = (
     ".row { font-size: 11px; text-anchor: end; } .mark { font-size: 11px; text-anchor: middle; } "
-    ".cut { font-size: 7px; } .key { font-size: 11px; } "
+    ".cut { font-size: 7px; } "
     f".one {{ stroke: {svg.paint(BASE)}; }}"
 )
 
@@ -54,7 +54,12 @@ def _operations(case: Case) -> bool:
 def _plot(rows: Sequence[Row], title: str) -> str:
     loops = [name for name in [*loops_in(rows), "c-epoll"] if name in COLOURS and name != BASE]
     loops = [loop for loop in loops if any(row.speed(loop, BASE) for row in rows)]
-    parts = [svg.text(LEFT, 20, title, "title")]
+    newest = max((row.run for row in rows), key=lambda run: run.date)
+    parts = [
+        svg.text(8, 20, title, "title"),
+        svg.text(8, 38, f"CPython {newest.python}, {conditions.machine(newest)}", "note"),
+        *svg.legend(loops, 8, 60, 100),
+    ]
     y = TOP
     for row in rows:
         height = BAR * len(loops)
@@ -65,17 +70,10 @@ def _plot(rows: Sequence[Row], title: str) -> str:
                 parts += _bar(y + BAR * index, loop, found.median)
         y += height + GAP
     for mark in (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0):
-        parts.append(svg.text(_place(mark), y + 8, f"{mark:.1f}", "mark"))
+        parts += [svg.text(_place(mark), at, f"{mark:.1f}", "mark") for at in (TOP - 10, y + 8)]
     one = f"{_place(1):.1f}"
     parts.append(f'<line x1="{one}" x2="{one}" y1="{TOP - 4}" y2="{y - 4}" class="one"/>')
-    y += 28
-    for index, loop in enumerate(loops):
-        x = 8 + index * (WIDTH - 16) / len(loops)
-        parts.append(
-            f'<rect x="{x:.1f}" y="{y - 9}" width="12" height="9" fill="{svg.paint(loop)}"/>'
-        )
-        parts.append(svg.text(x + 16, y, loop, "key"))
-    return svg.picture(parts, WIDTH, y + 10, f"Ratios to {BASE}: {title}", STYLE)
+    return svg.picture(parts, WIDTH, y + 16, f"Ratios to {BASE}: {title}", STYLE)
 
 
 def _place(ratio: float) -> float:
@@ -85,8 +83,5 @@ def _place(ratio: float) -> float:
 def _bar(y: float, loop: str, speed: float) -> list[str]:
     """Draw a loop's bar, with its number if it is cut."""
     width = _place(min(speed, CUT)) - LEFT
-    bar = (
-        f'<rect x="{LEFT}" y="{y:g}" width="{width:.1f}" height="{BAR - 1}" '
-        f'fill="{svg.paint(loop)}"/>'
-    )
+    bar = svg.swatch(LEFT, y, width, BAR - 1, loop)
     return [bar, svg.text(RIGHT + 3, y + BAR - 1, f"{speed:.1f}", "cut")][: 1 + (speed > CUT)]

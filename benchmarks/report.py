@@ -3,17 +3,19 @@
 docs/performance.json holds the runs that the page shows, so that a checkout
 can write the page again without measuring.  Runs in the results directory are newer
 ones: for each Python and case the newest run that measured it is shown, and the
-figures of one row always come from one run.
+figures of one row always come from one run.  docs/performance-NAME.json holds those of
+another machine: machines.py.
 """
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks import conditions, front, native, plot, quiet
+from benchmarks import conditions, front, machines, native, plot, quiet
 from benchmarks.cases import BY_NAME, CASES, PYTHON, Case
 from benchmarks.markdown import table
 from benchmarks.results import REACHED, Run, dump, load
@@ -127,43 +129,70 @@ class Written:
     refused: list[quiet.Refusal]
 
 
-def write(results: Path) -> Written:
+@dataclass
+class Data:
+    """The runs of a machine: those that are shown, and the rows that were disturbed."""
+
+    chosen: dict[str, Chosen]
+    layouts: dict[str, Chosen]
+    refused: list[quiet.Refusal]
+    missing: dict[str, dict[str, str]]
+
+    @classmethod
+    def of(cls, files: Sequence[Path]) -> Data:
+        """Read files of runs; a run that several files have counts once."""
+        runs: dict[tuple[str, str, int], Run] = {}
+        for path in files:
+            for run in load(path):
+                runs[(run.tag, run.date, run.layouts)] = run
+        known = [_only(run, BY_NAME) for run in runs.values()]
+        chosen, refused = quiet.choose(known)
+        layouts, refused_layouts = quiet.choose(known, layouts=True)
+        missing: dict[str, dict[str, str]] = {}
+        for run in sorted(runs.values(), key=lambda run: run.date):
+            missing.setdefault(run.tag, {}).update(run.missing)
+        return cls(chosen, layouts, refused + refused_layouts, missing)
+
+    def save(self, path: Path) -> None:
+        """Write the shown runs.  Raises ValueError if no row remains."""
+        if not any(self.chosen.values()):
+            nothing = ["nothing has been measured; first: python -m benchmarks run"]
+            raise ValueError("\n".join(quiet.told(self.refused) or nothing))
+        path.write_text(dump(_shown_part([*self.chosen.values(), *self.layouts.values()])))
+
+
+def write(results: Path, machine: str = "") -> Written:
     """Write the page, its plots and its data, without the rows that quiet.py refuses.
 
-    Raises ValueError if no row remains.
+    The runs in `results` are those of the pages' machine; with `machine` they are those of another
+    one, whose file is docs/performance-MACHINE.json.  Raises ValueError if no row remains.
     """
     kept = DOCS / "performance.json"
-    runs: dict[tuple[str, str, int], Run] = {}
-    for path in [*([kept] if kept.exists() else []), *sorted(results.glob("*.json"))]:
-        for run in load(path):
-            runs[(run.tag, run.date, run.layouts)] = run
-    known = [_only(run, BY_NAME) for run in runs.values()]
-    chosen, refused = quiet.choose(known)
-    layouts, refused_layouts = quiet.choose(known, layouts=True)
-    refused += refused_layouts
-    missing: dict[str, dict[str, str]] = {}
-    for run in sorted(runs.values(), key=lambda run: run.date):
-        missing.setdefault(run.tag, {}).update(run.missing)
-    if not any(chosen.values()):
-        nothing = ["nothing has been measured; first: python -m benchmarks run"]
-        raise ValueError("\n".join(quiet.told(refused) or nothing))
+    added = DOCS / f"performance-{machine}.json" if machine else kept
+    new = Data.of([*([added] if added.exists() else []), *sorted(results.glob("*.json"))])
+    new.save(added)
+    data = Data.of([kept]) if machine and kept.exists() else new
+    others = [Data.of([path]).chosen for path in machines.files(DOCS).values()]
+    chosen = data.chosen
     written = []
     sections = []
     for tag in sorted(chosen, reverse=True):
         images = plot.draw(chosen[tag], DOCS / "img", tag)
         written += images
         names = [f"img/{image.name}" for image in images]
-        sections.append(section(chosen[tag], layouts.get(tag, {}), names, missing[tag]))
+        layouts = data.layouts.get(tag, {})
+        sections.append(section(chosen[tag], layouts, names, data.missing[tag]))
     pages = [DOCS / "performance.md", DOCS / "performance-tables.md"]
-    pages[0].write_text(in_short(chosen, written))
+    pages[0].write_text(in_short(chosen, written, others))
     pages[1].write_text("\n\n".join([HEAD, *sections]) + "\n")
-    kept.write_text(dump(_shown_part([*chosen.values(), *layouts.values()])))
     written += front.draw(chosen, DOCS / "img")
     for page, images_at, pages_at in front_pages():
         if page.exists():
-            page.write_text(front.rewritten(page.read_text(), chosen, images_at, pages_at))
+            text = page.read_text()
+            text = front.rewritten(text, chosen, images_at, pages_at, elsewhere=bool(others))
+            page.write_text(text)
             written.append(page)
-    return Written([*pages, kept, *written], refused)
+    return Written([*pages, added, *written], new.refused)
 
 
 def _only(run: Run, cases: Mapping[str, object]) -> Run:
@@ -193,16 +222,21 @@ def front_pages() -> list[tuple[Path, str, str]]:
     return [readme, (DOCS / "index.md", "img/", "")]
 
 
-def in_short(chosen: dict[str, Chosen], images: Sequence[Path]) -> str:
-    """Write the short page: the usual rows, a picture, and all losses."""
+def in_short(
+    chosen: dict[str, Chosen], images: Sequence[Path], others: Sequence[dict[str, Chosen]] = ()
+) -> str:
+    """Write the short page: the usual rows, a picture, other machines, and all losses."""
     parts = [SHORT, usual(chosen)]
     newest = [image for image in images if "network" in image.name]
     if newest:
         largest = max(newest, key=lambda image: image.stat().st_size)
         parts.append(f"![Ratios to {BASE}, of the Python with the most rows](img/{largest.name})")
+    parts += filter(None, [machines.beside([chosen, *others])])
     parts += ["## Where other loops are faster", LOST]
-    for tag in sorted(chosen, reverse=True):
-        parts += [f"### {_python(chosen[tag])}", losses(chosen[tag])]
+    for letter, each in zip(string.ascii_uppercase, [chosen, *others], strict=False):
+        place = f" on machine {letter}" if others else ""
+        for tag in sorted(each, reverse=True):
+            parts += [f"### {_python(each[tag])}{place}", losses(each[tag])]
     return "\n\n".join(parts) + "\n"
 
 

@@ -19,6 +19,8 @@ COLOURS = {
     "paper": ("#ffffff", "#1e2129"),
     "ink": ("#24292f", "#dee2e6"),
 }
+# Programs that no loop can reach, with their names in pictures: they are drawn as outlines.
+LIMITS = {"c-epoll": "limit (plain C)"}
 
 
 def paint(name: str) -> str:
@@ -29,6 +31,24 @@ def paint(name: str) -> str:
 def text(x: float, y: float, words: str, kind: str) -> str:
     """Return a text element of a class."""
     return f'<text x="{x:.1f}" y="{y:g}" class="{kind}">{escape(words, quote=False)}</text>'
+
+
+def swatch(x: float, y: float, width: float, height: float, name: str) -> str:
+    """Return a filled rectangle in a loop's colour, or an outline for the limit."""
+    shape = f'<rect x="{x:.1f}" y="{y:g}" width="{width:.1f}" height="{height:g}"'
+    if name in LIMITS:
+        return f'{shape} fill="none" stroke="{paint(name)}"/>'
+    return f'{shape} fill="{paint(name)}"/>'
+
+
+def legend(names: Sequence[str], x: float, y: float, step: float) -> list[str]:
+    """Return a line of names with their colours, `step` apart; `y` is the baseline of the text."""
+    parts = []
+    for number, name in enumerate(names):
+        left = x + number * step
+        parts.append(swatch(left, y - 9.5, 10, 10, name))
+        parts.append(text(left + 14, y, LIMITS.get(name, name), "key"))
+    return parts
 
 
 def picture(parts: Sequence[str], width: int, height: int, label: str, style: str) -> str:
@@ -42,7 +62,8 @@ def picture(parts: Sequence[str], width: int, height: int, label: str, style: st
             f'width="{width}" role="img" aria-label="{label}">',
             f"<style>:root {{ {light} }} @media (prefers-color-scheme: dark) {{ :root {{ {dark} }} "
             f"}} text {{ font: 11.5px system-ui, sans-serif; fill: {paint('ink')}; }} "
-            f".title {{ font-size: 14px; font-weight: 600; }} {style}</style>",
+            f".title {{ font-size: 14px; font-weight: 600; }} .note, .key {{ font-size: 11px; }} "
+            f"{style}</style>",
             f'<rect width="{width}" height="{height}" fill="{paint("paper")}"/>',
             *parts,
             "</svg>\n",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
 from benchmarks import conditions
 from benchmarks.cases import BY_NAME, SAME
@@ -28,20 +29,30 @@ USUAL = (
 )  # fmt: skip
 
 
-def usual(chosen: dict[str, Chosen]) -> str:
-    """Write the table of USUAL, for the newest Python among those with the most of these rows."""
+def best_python(chosen: dict[str, Chosen]) -> Chosen | None:
+    """Return the runs of the newest Python among those with the most rows of USUAL."""
     tags = [tag for tag in chosen if chosen[tag] and not tag.endswith("t")]
     best = max(
         tags, key=lambda tag: (sum(name in chosen[tag] for name in USUAL), tag), default=None
     )
-    if best is None:
+    return None if best is None else chosen[best]
+
+
+def in_usual(machines: Sequence[Chosen]) -> list[str]:
+    """Return the cases of USUAL that one of the machines has."""
+    return [name for name in USUAL if any(name in runs for runs in machines)]
+
+
+def usual(chosen: dict[str, Chosen]) -> str:
+    """Write the table of USUAL, for the Python of best_python()."""
+    runs = best_python(chosen)
+    if runs is None:
         return "Nothing of this has been measured yet."
-    runs = chosen[best]
     ends = ["", SAME] if any(name + SAME in runs for name in USUAL) else [""]
     columns = [(key, end) for end in ends for key in ("rate", "server_us")]
     header = ["case", f"rate ÷ {BASE}", f"CPU ÷ {BASE}"]
     header += [f"same core: {words}" for words in header[1:]] * (len(ends) - 1)
-    names = [name for name in USUAL if name in runs]
+    names = in_usual([runs])
     rows = []
     for name in names:
         cells = [

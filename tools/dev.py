@@ -125,6 +125,7 @@ KINDS = {
             "project/test_docs.py",
             "project/test_figures.py",
             "project/test_first_steps.py",
+            "project/test_front_page.py",
             "project/test_go_mirror.py",
             "project/test_internals.py",
             "project/test_kinds.py",
