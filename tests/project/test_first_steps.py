@@ -12,9 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from pages import PAGES, blocks
 
 import environments
 import goloop
+from goloop_build import address
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTE = "<!-- before the first release -->"
@@ -84,13 +86,11 @@ def bare(made: Checkout) -> Checkout:
     return made
 
 
-def installing(page: str) -> str:
-    """The command by which a page installs goloop from a checkout, while it isn't on PyPI."""
-    text = (ROOT / page).read_text()
-    if NOTE not in text:
-        return "pip install -e ."
-    (command,) = re.findall(r"`(pip [^`]+)` in a checkout", text.partition(NOTE)[2])
-    return command
+def installing() -> str:
+    """The command by which README installs goloop from a checkout, while it isn't on PyPI."""
+    note = (ROOT / "README.md").read_text().partition(NOTE)[2].partition("<!-- end -->")[0]
+    (command,) = re.findall(r"^```sh\n(pip .*)\n```$", note, re.M) if note else ["pip install -e ."]
+    return str(command)
 
 
 def programs(page: str) -> dict[str, str]:
@@ -106,8 +106,24 @@ def consoles(page: str) -> list[tuple[str, str]]:
     return [(command, output) for command, output in found if command.endswith(".py")]
 
 
+def test_the_first_command_of_install_works_at_the_time() -> None:
+    """Before the release that is the command for a checkout; it stands on one page only."""
+    working = "pip install goloop" if address.PUBLISHED else installing()
+    section = (ROOT / "README.md").read_text().partition("\n## Install\n")[2]
+    first = re.search(r"^(?:\$ )?(pip install .*)$", section, re.M)
+    assert first is not None
+    assert first[1] == working
+    pages = {
+        page.name
+        for page in PAGES
+        for block in blocks(page, "sh", "console")
+        if re.search(rf"^(?:\$ )?{re.escape(working)}$", block, re.M)
+    }
+    assert address.PUBLISHED or pages == {"README.md"}
+
+
 def test_the_start_pages_steps_work_in_the_checkout(bare: Checkout) -> None:
-    bare.succeeds(installing("docs/start.md"))
+    bare.succeeds(installing())
     for name, program in programs("docs/start.md").items():
         (bare.tree / name).write_text(program)
     shown = consoles("docs/start.md")
@@ -118,7 +134,7 @@ def test_the_start_pages_steps_work_in_the_checkout(bare: Checkout) -> None:
 
 
 def test_readmes_steps_work_in_the_checkout(bare: Checkout) -> None:
-    bare.succeeds(installing("README.md"))
+    bare.succeeds(installing())
     text = (ROOT / "README.md").read_text()
     first, second = re.findall(r"^```python\n(.*?)^```$", text, re.S | re.M)[:2]
     (output,) = re.findall(r"prints `(ran on [^`]*)`", text)
