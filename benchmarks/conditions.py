@@ -44,7 +44,8 @@ def facts(chosen: Chosen) -> str:
         days = sorted({some[0].date[:10], some[-1].date[:10]})
         measured = f"{_rows(chosen, some)} rows, measured {' to '.join(days)}"
         lines.append(f"- {measured}: {conditions}.")
-    return "\n".join([*lines, *(f"- {line}" for line in disturbances(chosen))])
+    notes = [*disturbances(chosen), *lost(chosen)]
+    return "\n".join([*lines, *(f"- {line}" for line in notes)])
 
 
 def processor(run: Run) -> str:
@@ -93,6 +94,19 @@ def disturbances(chosen: Chosen) -> list[str]:
     found = sum(each, Windows())
     words = f"Other programs or the host disturbed {found.disturbed} of {found.known} network"
     return [f"{words} windows."] if found.known else []
+
+
+def lost(chosen: Chosen) -> list[str]:
+    """Write the datagrams that the load generator sent again, of each loop that had some."""
+    parts = []
+    for name, run in chosen.items():
+        for loop, rounds in run.samples.get(name, {}).items():
+            again = sum(sample.get("lost", 0) for sample in rounds.values())
+            if again:
+                all_of_them = sum(sample["messages"] for sample in rounds.values())
+                parts.append(f"{CASES[name].title}, {loop} {again:,.0f} of {all_of_them:,.0f}")
+    words = "Datagrams without an answer for 100 ms, which were sent again"
+    return [f"{words}: {'; '.join(parts)}."] if parts else []
 
 
 def _machines(chosen: Chosen, runs: Sequence[Run]) -> list[str]:

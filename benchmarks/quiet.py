@@ -69,18 +69,17 @@ def _is_disturbed(sample: Sample, *, interrupts_apart: bool) -> bool | None:
     """Return true if others used too much of the cores in a window; None if unknown."""
     if not sample.get("cores"):
         return None
+    span = sample.get("span", sample["seconds"])  # older runs took both at the same times
     found = machine.Account(
         cpu=sample["server_cpu"],
         waited=sample.get("waited", 0.0),
         idle=sample["idle"],
         interrupts=sample["interrupts"] if interrupts_apart else 0.0,
         steal=sample["steal"],
-        whole=sample["cores"] * sample["seconds"],
+        whole=sample["cores"] * span,
     )
     return bool(
-        machine.disturbance(
-            found, sample["client_cpu"], sample["seconds"], shares_core=sample["cores"] == 1
-        )
+        machine.disturbance(found, sample["client_cpu"], span, shares_core=sample["cores"] == 1)
     )
 
 

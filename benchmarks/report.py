@@ -89,33 +89,54 @@ CHILD_COSTS = "Microseconds of the loop's CPU for one child, without the child's
 # ---- the terminal --------------------------------------------------------------------
 
 
+# A verdict beside a loop.
+BESIDE = {
+    FASTER: "faster than {}",
+    SLOWER: "slower than {}",
+    NO_DIFFERENCE: "no difference from {}",
+    CANNOT_TELL: "can't tell beside {}",
+}
+
+
 def summary(run: Run, cases: Sequence[Case]) -> str:
-    """Write a run for a terminal: the page's tables, a verdict on each row, and missing rows."""
-    rows = measured({case.name: run for case in cases if case.name not in run.missing})
-    parts = [f"CPython {run.python}; medians of {conditions.rounds(run)}"]
+    """Write a run for a terminal: the page's tables, a verdict on each case, and missing rows.
+
+    A row in which every window was disturbed has no figures: they would be those of other programs.
+    """
+    every = measured({case.name: run for case in cases if case.name not in run.missing})
+    rows = [row for row in every if not _is_hidden(row)]
+    parts = [
+        f"CPython {run.python}; medians of {conditions.rounds(run)}. A ratio is the median of the "
+        "ratios of the rounds, with its 95 % interval if there were six or more."
+    ]
     parts += _tables({"layouts": rows} if run.layouts else _by_section(rows))
-    for loop in (BASE, CONTROL):
-        words: dict[str, list[str]] = {}
-        for row in rows:
-            if row.case.target is None and row.median(OURS) and row.median(loop):
-                words.setdefault(_verdict(row, loop), []).append(row.case.title)
-        said = [
-            f"{word} in {', '.join(words[word])}"
-            for word in (FASTER, SLOWER, NO_DIFFERENCE, CANNOT_TELL)
-            if word in words
-        ]
-        parts += [f"goloop beside {loop}: {'; '.join(said)}."] if said else []
-    parts += conditions.disturbances({row.case.name: run for row in rows})
+    verdicts = [f"- {row.case.title}: {words}" for row in every if (words := _verdict(row))]
+    parts += ["\n".join(["Is goloop faster?\n", *verdicts])] * bool(verdicts)
+    judged = {row.case.name: run for row in every}
+    parts += [*conditions.disturbances(judged), *conditions.lost(judged)]
     parts += [f"{loop}: {each['error']}" for loop, each in run.loops.items() if "error" in each]
     missing = [case.name for case in cases if case.name in run.missing]
     return "\n\n".join([*parts, *(f"{name}: {run.missing[name]}" for name in missing)])
 
 
-def _verdict(row: Row, loop: str) -> str:
-    """Return the word of `goloop compare` for goloop's speed in one row."""
+def _is_hidden(row: Row) -> bool:
+    """Return true if every window of a row was disturbed."""
+    whole = sum(quiet.windows(row.run, row.case.name).values(), quiet.Windows())
+    return whole.known > 0 and whole.disturbed == whole.known
+
+
+def _verdict(row: Row) -> str:
+    """Return the words of `goloop compare` on goloop beside the two usual loops; "" without any."""
+    if _is_hidden(row):
+        return "no figures: other programs or the host disturbed every window"
     counts = quiet.windows(row.run, row.case.name)
-    both = counts.get(OURS, quiet.Windows()) + counts.get(loop, quiet.Windows())
-    return judge(row.speed(OURS, loop), both.disturbed / max(both.known, 1)).word
+    loops: dict[str, list[str]] = {}
+    for loop in (BASE, CONTROL):
+        if row.case.target is None and row.median(OURS) and row.median(loop):
+            both = counts.get(OURS, quiet.Windows()) + counts.get(loop, quiet.Windows())
+            word = judge(row.speed(OURS, loop), both.disturbed / max(both.known, 1)).word
+            loops.setdefault(word, []).append(loop)
+    return ", ".join(BESIDE[word].format(" and ".join(names)) for word, names in loops.items())
 
 
 # ---- the page ----------------------------------------------------------------------

@@ -27,6 +27,7 @@ class Reading:
     server: machine.Snapshot
     others: machine.Snapshot  # the processes of the other end
     memory: int  # bytes of the server's resident memory
+    at: float  # seconds of the monotonic clock
 
 
 def measure(
@@ -61,7 +62,8 @@ def measure(
 def _read(server: int, others: Sequence[int], cores: Sequence[int]) -> Reading:
     with open(f"/proc/{server}/statm") as file:
         memory = int(file.read().split()[1]) * resource.getpagesize()
-    return Reading(machine.snapshot([server], cores), machine.snapshot(others, ()), memory)
+    accounts = machine.snapshot([server], cores), machine.snapshot(others, ())
+    return Reading(*accounts, memory, time.monotonic())
 
 
 def _sample(result: dict[str, Any], first: Reading, last: Reading, cores: Sequence[int]) -> Sample:
@@ -73,6 +75,8 @@ def _sample(result: dict[str, Any], first: Reading, last: Reading, cores: Sequen
         "client_cpu": machine.account(first.others, last.others).cpu or 0.0,
         "server_cpu": found.cpu,
         "grown": last.memory - first.memory,
+        # The accounts' time has parts of the two pauses, which "seconds" does not have.
+        "span": last.at - first.at,
         "cores": 0 if found.idle is None else len(cores),
         "idle": found.idle or 0.0,
         "steal": found.steal,

@@ -20,7 +20,8 @@
  *              connection sends SIZE bytes, which every connection receives, and again as
  *              soon as all have them; each of them is a message
  *   churn      connect, echo SIZE bytes once, close, connect again
- *   udp        as echo, a datagram each; a lost one is an error
+ *   udp        as echo, a datagram of SIZE bytes each, at least 8; one without an answer is sent
+ *              again, and counted
  *   tls        as echo, over TLS
  *   feed       write to the FIFO at ADDRESS; a message is SIZE bytes written
  *   feed-wide  the same, once the pipe holds 1 MiB
@@ -30,8 +31,8 @@
  *
  * Prints "begin" and "end" at the ends of the measured window, waits for a line after each,
  * and then prints one JSON object: messages and seconds of the window, and percentiles of the
- * latencies.  Exits with 1 and an error message if a connection fails, an answer differs, or no
- * bytes arrive.
+ * latencies, and of datagrams the number of those that were sent again.  Exits with 1 and an error
+ * message if a connection fails, an answer differs, or no bytes arrive.
  *
  * A connection's states: CONNECTING -> (TLS: HANDSHAKING, WebSocket: UPGRADING ->) TALKING (send,
  * then wait for `expected` bytes, next message) -> in a churn, closed and CONNECTING
@@ -63,6 +64,9 @@
 enum { EVENTS = 512, HTTP_BUFFER = 16384, SOURCES = 250, PLAIN = 256 * 1024, PORTS = 64 };
 /* Connections of a broadcast that may be under way at once: fewer than a server's backlog. */
 enum { JOINING = 256 };
+/* A datagram without an answer is sent again after RESEND_NS; the run fails if the last ones have
+ * none after LAST_NS. */
+static const int64_t RESEND_NS = 100000000, LAST_NS = 10000000000;
 
 /* The properties in which a mode differs from a plain echo. */
 typedef struct mode {
@@ -97,6 +101,8 @@ typedef struct connection {
     int checked, polling_out, waiting;
     size_t unsent, expected, head_length;
     int64_t sent_at;
+    int64_t asked_at; /* udp: when the datagram was sent last */
+    uint32_t number;  /* udp: of the datagram under way */
     char *head;       /* http, websocket: the received part of an incomplete header */
     tls_session *tls; /* if set, `unsent` counts the session's encrypted bytes */
 } connection;
@@ -114,6 +120,7 @@ static int ending;
 static connection *all_connections; /* `opened_connections` of them have been opened */
 static int opened_connections, wanted_connections;
 static int64_t period; /* paced: nanoseconds between a connection's requests */
+static int64_t lost; /* datagrams that were sent again */
 
 /* ---- sending -------------------------------------------------------------------- */
 
@@ -130,6 +137,8 @@ static void poll_for(connection *c, int operation, int out) {
 /* Sends unsent bytes, and polls for EPOLLOUT while the kernel has not accepted all. */
 static void send_rest(connection *c) {
     const char *bytes = request + (size - c->unsent);
+    if (how->udp)
+        memcpy(request, &c->number, sizeof c->number);
     if (c->tls != NULL)
         c->unsent = tls_unsent(c->tls, &bytes);
     if (c->unsent > 0) {
@@ -152,6 +161,8 @@ static void start_message(connection *c) {
     c->unsent = size;
     c->expected = how->http ? 0 : answer_size;
     c->head_length = 0;
+    c->number++;
+    c->asked_at = now_ns;
     if (c->tls != NULL)
         tls_write(c->tls, request, size);
     send_rest(c);
@@ -161,6 +172,35 @@ static void start_message(connection *c) {
 static void next_message(connection *c) {
     c->sent_at = now_ns;
     start_message(c);
+}
+
+/* ---- lost datagrams -----------------------------------------------------------------
+ *
+ * The kernel drops a datagram, or its answer, if the receiver's buffer is full: a server that
+ * waits for a core has one soon.  A connection whose datagram was lost would never send again, and
+ * the result would be that of fewer connections.  So it sends the same datagram again, as clients
+ * of DNS or QUIC do.  Its latency still counts from the first time.
+ *
+ * A datagram that was late, and not lost, then has two answers.  Datagrams are numbered, so that
+ * the second answer is recognized; else it would count as the answer of the next datagram, and the
+ * connection would have two under way from then on. */
+
+/* Sends the datagrams again whose answers have not come for RESEND_NS. */
+static void send_lost_again(void) {
+    static int64_t due;
+    if (now_ns < due)
+        return;
+    due = now_ns + RESEND_NS / 4;
+    for (int i = 0; i < opened_connections; i++) {
+        connection *c = &all_connections[i];
+        int awaits = c->state == TALKING && c->expected > 0 && c->unsent == 0;
+        if (!awaits || now_ns - c->asked_at < RESEND_NS)
+            continue;
+        lost++;
+        c->asked_at = now_ns;
+        c->unsent = size;
+        send_rest(c);
+    }
 }
 
 /* ---- a constant rate ----------------------------------------------------------------
@@ -363,25 +403,44 @@ static size_t receive(connection *c, char *into, size_t room, int flags) {
     return 0;
 }
 
-/* Receives with room for one byte more than expected, so that a longer answer is detected.
- * For a datagram MSG_TRUNC always returns the full length. */
+/* Receives a datagram, of a later answer only the number; MSG_TRUNC returns the full length.
+ * Ignores the second answer of a datagram that was sent twice. */
+static void read_datagram(connection *c) {
+    static char plain[PLAIN];
+    uint32_t number;
+    size_t got = receive(c, plain, c->checked ? sizeof number : sizeof plain, MSG_TRUNC);
+    if (got == 0)
+        return;
+    if (got != size)
+        refuse(got > size ? "an answer is longer than its question"
+                          : "an answer is shorter than its question");
+    memcpy(&number, plain, sizeof number);
+    if (number < c->number || (number == c->number && c->expected == 0))
+        return;
+    size_t head = sizeof number;
+    int differs = !c->checked && memcmp(plain + head, answer + head, size - head) != 0;
+    if (number > c->number || differs)
+        refuse("an answer differs from its question");
+    c->expected = 0;
+    answered(c);
+}
+
+/* Receives with room for one byte more than expected, so that a longer answer is detected. */
 static void read_echo(connection *c) {
     static char plain[PLAIN];
     size_t got, room = c->expected < sizeof plain ? c->expected + 1 : sizeof plain;
     if (c->checked && c->tls != NULL) {
         got = tls_skim(c->tls);
     } else if (c->checked && unix_path == NULL) {
-        got = receive(c, NULL, how->udp ? 0 : c->expected + 1, MSG_TRUNC);
+        got = receive(c, NULL, c->expected + 1, MSG_TRUNC);
     } else {
-        got = receive(c, plain, room, how->udp ? MSG_TRUNC : 0);
+        got = receive(c, plain, room, 0);
         size_t due = got < c->expected ? got : c->expected;
         if (!c->checked && memcmp(plain, answer + (answer_size - c->expected), due) != 0)
             refuse("an answer differs from its question");
     }
     if (got > c->expected)
         refuse("an answer is longer than its question");
-    if (how->udp && got > 0 && got < c->expected)
-        refuse("an answer is shorter than its question");
     c->expected -= got;
     if (c->expected == 0)
         answered(c);
@@ -452,6 +511,8 @@ static void happened(connection *c, uint32_t events) {
         read_upgrade(c);
     else if (how->http)
         read_http(c);
+    else if (how->udp)
+        read_datagram(c);
     else
         read_echo(c);
 }
@@ -469,17 +530,17 @@ static void poll_once(int milliseconds) {
     now_ns = clock_ns();
 }
 
-/* Waits for the last answer of every connection.  A lost datagram is not sent again, so its
- * connection would stop while the others continue, and the result would be for fewer
- * connections. */
+/* Waits for the last answer of every connection, so that the server has nothing left to send to
+ * a closed socket. */
 static void await_last_answers(int connections) {
-    int64_t until = now_ns + 2000000000;
+    int64_t until = now_ns + LAST_NS;
     ending = 1;
     outstanding = connections;
     while (outstanding > 0) {
         if (now_ns > until)
-            refuse("a datagram was lost, or its answer");
-        poll_once(100);
+            refuse("a datagram, or its answer, was lost again and again for 10 seconds");
+        poll_once(50);
+        send_lost_again();
     }
 }
 
@@ -501,8 +562,9 @@ static void broadcast(void) {
     }
 }
 
-/* Makes one step of the load: sends the messages that are due at a given rate, or the next broadcast
- * once all connections have the last one, and polls once. */
+/* Makes one step of the load: sends the messages that are due at a given rate, or the next
+ * broadcast once all connections have the last one, and polls once; then sends lost datagrams
+ * again. */
 static void step(void) {
     if (how->paced) {
         wait_until(keep_pace(all_connections, wanted_connections));
@@ -510,7 +572,20 @@ static void step(void) {
     } else if (how->broadcast && unanswered == 0) {
         broadcast();
     } else {
-        poll_once(1000);
+        poll_once(how->udp ? 50 : 1000);
+        if (how->udp)
+            send_lost_again();
+    }
+}
+
+/* Adds a pause, in which this program did nothing, to the times from which latencies count. */
+static void skip_pause(int64_t ns) {
+    if (ns == 0)
+        return;
+    now_ns = clock_ns();
+    for (int i = 0; i < opened_connections; i++) {
+        all_connections[i].sent_at += ns;
+        all_connections[i].asked_at += ns;
     }
 }
 
@@ -530,8 +605,10 @@ static void talk(int connections) {
     int at_once = how->broadcast && connections > JOINING ? JOINING : connections;
     while (opened_connections < at_once)
         open_next();
-    while (!window_moved(now_ns, messages))
+    while (!window_moved(now_ns, messages)) {
+        skip_pause(window_paused());
         step();
+    }
     if (how->udp)
         await_last_answers(connections);
 }
@@ -565,6 +642,8 @@ int main(int argc, char **argv) {
     size = strtoul(argv[4], &rate, 10);
     if (connections < 1 || size < 1)
         refuse("CONNECTIONS and SIZE are at least 1");
+    if (how->udp && size < 8)
+        refuse("the SIZE of a datagram, which begins with a number, is at least 8");
     if (how->paced) { /* the kernel's timer slack must not add to latencies */
         double asked = *rate == '@' ? atof(rate + 1) : 0;
         if (asked <= 0)
@@ -587,6 +666,9 @@ int main(int argc, char **argv) {
         how->pipe(argv[2], size, how->capacity);
     else
         talk(connections);
-    window_print();
+    char more[40] = "";
+    if (how->udp)
+        snprintf(more, sizeof more, ", \"lost\": %lld", (long long)lost);
+    window_print(more);
     return 0;
 }

@@ -42,11 +42,16 @@ void window_warm(int64_t now);
  * connection never had one. */
 int window_moved(int64_t now, int64_t messages);
 
+/* Returns the nanoseconds of the pauses since the last call, in which no message was sent or
+ * received.  They are no part of the window: the caller adds them to times of sending. */
+int64_t window_paused(void);
+
 /* Records one answer's latency, if the window has begun. */
 void window_answer(int64_t ns);
 
-/* Prints the window's JSON object. */
-void window_print(void);
+/* Prints the window's JSON object, with `more` as its last members: empty, or beginning with a
+ * comma. */
+void window_print(const char *more);
 
 /* ---- load_pipe.c ------------------------------------------------------------- */
 

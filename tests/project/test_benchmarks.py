@@ -201,8 +201,28 @@ def test_a_terminal_gets_the_tables_of_the_page_and_the_verdicts() -> None:
     run.missing["udp-512-x50"] = "there is no network"
     text = report.summary(run, cases.select([CASE, "sleep-0", "udp-512-x50"], pinning="split"))
     assert "### Network and pipes\n\n| case " in text
-    assert "goloop beside uvloop: can't tell in Protocol echo, 1 KiB ×10, sleep(0).\n" in text
+    beside = "can't tell beside uvloop and asyncio"  # two rounds are too few
+    assert f"\n\n- Protocol echo, 1 KiB ×10: {beside}\n- sleep(0): {beside}\n" in text
+    assert "medians of 2 rounds. A ratio is the median of the ratios of the rounds" in text
     assert text.endswith("zuvloop: zuvloop is not installed\n\nudp-512-x50: there is no network")
+
+
+def test_a_terminal_gets_one_verdict_for_each_case() -> None:
+    run = a_row({"goloop": 0, "uvloop": 0, "asyncio": 0})
+    for number in range(9):
+        run.samples[CASE]["asyncio"][number]["messages"] /= 2
+    # Every window of this one was disturbed: it has no figures.
+    other = a_row({"goloop": 9, "uvloop": 9}, rate=777_000.0, case="protocol-1k-x100")
+    run.samples |= other.samples
+    text = report.summary(run, cases.select([CASE, "protocol-1k-x100"], pinning="split"))
+    assert "\n- Protocol echo, 1 KiB ×10: no difference from uvloop, faster than asyncio\n" in text
+    assert "\n- Protocol echo, 1 KiB ×100: no figures: other programs or the host dist" in text
+    assert text.count("×100") == 1
+    assert "777k" not in text
+    run.samples[CASE]["goloop"][3]["lost"] = 2
+    assert "were sent again: Protocol echo, 1 KiB ×10, goloop 2 of 1,080,000." in report.summary(
+        run, cases.select([CASE], pinning="split")
+    )
 
 
 # ---- refused rows -----------------------------------------------------------------------
@@ -222,6 +242,14 @@ def test_a_row_is_refused_by_its_share_of_disturbed_windows(
 ) -> None:
     found = quiet.refusal(a_row(dict(zip(BY_NAME, bad, strict=False))), CASE)
     assert (found and found.reason) == reason
+
+
+def test_a_window_is_judged_by_the_time_of_its_accounts() -> None:
+    run = a_row({"goloop": 0}, rounds=1)
+    run.samples[CASE]["goloop"][0] |= {"seconds": 0.5, "span": 1.0}
+    assert quiet.windows(run, CASE)["goloop"] == quiet.Windows(0, 1)
+    run.samples[CASE]["goloop"][0]["idle"] = 0.0  # 0.5 s of two seconds were others'
+    assert quiet.windows(run, CASE)["goloop"] == quiet.Windows(1, 1)
 
 
 def test_a_refused_row_does_not_replace_a_quiet_one() -> None:
@@ -573,6 +601,83 @@ def test_the_load_generators_refuse_wrong_answers(
         done = load(server, mode, "60", "64", generator)
     assert done.returncode == 1
     assert complaint in done.stderr
+
+
+# Swallows the second datagram; answers the fourth late, after it has come again, and so twice.
+DATAGRAMS = """
+import socket
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(('127.0.0.1', 0))
+print(server.getsockname()[1], flush=True)
+seen = []
+while True:
+    data, peer = server.recvfrom(4096)
+    seen.append(data)
+    if seen.count(data) == 1 and len(set(seen)) in (2, 4): continue
+    server.sendto({answer}, peer)
+    if len(set(seen)) == 4: server.sendto(data, peer)
+"""
+
+
+@needs_compiler
+def test_a_lost_datagram_is_sent_again_and_counted() -> None:
+    with serving(DATAGRAMS.format(answer="data")) as server:
+        done = load(server, "udp", "0.5", "64", native.c_program("epoll_load"))
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["lost"] >= 2, done.stderr
+    assert result["messages"] > 4
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        ("data + b'!'", "an answer is longer than its question"),
+        ("data[:-1]", "an answer is shorter than its question"),
+        ("data[:-1] + b'!'", "an answer differs from its question"),
+        ("b'!' * 64", "an answer differs from its question"),
+    ],
+)
+def test_a_wrong_datagram_is_refused(answer: str, complaint: str) -> None:
+    with serving(DATAGRAMS.format(answer=answer)) as server:
+        done = load(server, "udp", "60", "64", native.c_program("epoll_load"))
+    assert done.returncode == 1
+    assert complaint in done.stderr
+
+
+ECHO = """
+import socket
+listener = socket.create_server(('127.0.0.1', 0))
+print(listener.getsockname()[1], flush=True)
+client, _ = listener.accept()
+while data := client.recv(4096): client.sendall(data)
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize("mode", ["echo", "echo-paced"])
+def test_the_pause_at_the_begin_is_no_part_of_the_window(mode: str) -> None:
+    """On a busy machine the reader takes its accounts for longer than the window."""
+    window, pause = 0.2, 1.0
+    with serving(ECHO) as server:
+        assert server.stdout is not None
+        generator = native.c_program("epoll_load")
+        words = [generator, mode, server.stdout.readline().strip(), "1", "64@1000", "0"]
+        with subprocess.Popen(
+            [*words, str(window)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as loading:
+            assert loading.stdin is not None
+            assert loading.stdout is not None
+            assert loading.stdout.readline() == "begin\n"
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                loading.wait(pause)
+            loading.stdin.write("\n")
+            loading.stdin.flush()
+            said, _ = loading.communicate("\n")
+    result = json.loads(said.splitlines()[-1])
+    # Neither the window nor a latency has the pause.
+    assert result["messages"] > 1
+    assert result["p50_us"] < pause * 1e6
 
 
 # Answers each question, with a pause before some answers: those due meanwhile are late too.
