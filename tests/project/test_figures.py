@@ -50,7 +50,7 @@ ELSEWHERE = {
     },
     "CPython has it": {"Python.h", "_ssl.c", "_asynciomodule.c", "base_events.py"},
     "asyncssh has it": {"test_connection.py"},
-    "a pattern": {"..._linux_test.go", "NAME_scenarios.py", "test_NAME.py"},
+    "a pattern": {"docs/performance-NAME.json", "..._linux_test.go", "NAME_scenarios.py", "test_NAME.py"},
     "no file": {"io/3", "requests/s", "CPU/request"},
 }  # fmt: skip
 # Packages of Go, and Go's own files, begin so.
