@@ -178,8 +178,8 @@ static void next_message(connection *c) {
  *
  * The kernel drops a datagram, or its answer, if the receiver's buffer is full: a server that
  * waits for a core has one soon.  A connection whose datagram was lost would never send again, and
- * the result would be that of fewer connections.  So it sends the same datagram again, as clients
- * of DNS or QUIC do.  Its latency still counts from the first time.
+ * fewer connections would be measured.  So it sends the same datagram again, as clients of DNS or
+ * QUIC do.  Its latency still counts from the first time.
  *
  * A datagram that was late, and not lost, then has two answers.  Datagrams are numbered, so that
  * the second answer is recognized; else it would count as the answer of the next datagram, and the

@@ -129,8 +129,8 @@ int window_moved(int64_t now, int64_t messages) {
         recording = 1;
         began_messages = messages;
         window_pause("begin");
-        /* On a busy machine the pause may be longer than the window: if it were a part of the
-         * window, the rate would be that of one message per connection. */
+        /* On a busy machine the pause may be longer than the window.  As a part of the window it
+         * would leave time for one message per connection. */
         began_at = moved_at = clock_ns();
         stop = began_at + window_ns;
     } else if (recording && now >= stop && messages > began_messages) {
