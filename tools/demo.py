@@ -24,8 +24,8 @@ def demo(made: Environment) -> None:
     for server, client in PAIRS:
         say(f"examples/{server}, with examples/{client} as its client")
         _show(made, server, client)
-    say("goloop compared with asyncio and uvloop, a short run on this machine")
-    run([made.python, "-m", "benchmarks", "quick"], env=made.variables())
+    say("goloop beside asyncio and uvloop on this machine, in a minute: medians of short rounds")
+    run([made.python, "-m", "benchmarks", "quick"], env=made.variables(), silent=True)
 
 
 def _show(made: Environment, server: str, client: str) -> None:

