@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 from benchmarks.cases import BY_NAME as CASES
 from benchmarks.cases import SHARING, Case
-from benchmarks.results import Run, Sample, latest
-from benchmarks.runner import GIL
+from benchmarks.results import GIL, Run, Sample, latest
 from goloop.operations.compare.measuring import machine
+
+NO_FIGURES = "no figures: other programs or the host disturbed every window"
 
 ROW = 0.1
 LOOP = 1 / 3
@@ -81,6 +82,12 @@ def _is_disturbed(sample: Sample, *, interrupts_apart: bool) -> bool | None:
     return bool(
         machine.disturbance(found, sample["client_cpu"], span, shares_core=sample["cores"] == 1)
     )
+
+
+def is_all_disturbed(run: Run, case: str) -> bool:
+    """Return true if every window of a row was disturbed: its figures are those of others."""
+    whole = sum(windows(run, case).values(), Windows())
+    return whole.known > 0 and whole.disturbed == whole.known
 
 
 def refusal(run: Run, case: str) -> Refusal | None:

@@ -104,7 +104,7 @@ def summary(run: Run, cases: Sequence[Case]) -> str:
     A row in which every window was disturbed has no figures: they would be those of other programs.
     """
     every = measured({case.name: run for case in cases if case.name not in run.missing})
-    rows = [row for row in every if not _is_hidden(row)]
+    rows = [row for row in every if not quiet.is_all_disturbed(run, row.case.name)]
     parts = [
         f"CPython {run.python}; medians of {conditions.rounds(run)}. A ratio is the median of the "
         "ratios of the rounds, with its 95 % interval if there were six or more."
@@ -119,16 +119,10 @@ def summary(run: Run, cases: Sequence[Case]) -> str:
     return "\n\n".join([*parts, *(f"{name}: {run.missing[name]}" for name in missing)])
 
 
-def _is_hidden(row: Row) -> bool:
-    """Return true if every window of a row was disturbed."""
-    whole = sum(quiet.windows(row.run, row.case.name).values(), quiet.Windows())
-    return whole.known > 0 and whole.disturbed == whole.known
-
-
 def _verdict(row: Row) -> str:
     """Return the words of `goloop compare` on goloop beside the two usual loops; "" without any."""
-    if _is_hidden(row):
-        return "no figures: other programs or the host disturbed every window"
+    if quiet.is_all_disturbed(row.run, row.case.name):
+        return quiet.NO_FIGURES
     counts = quiet.windows(row.run, row.case.name)
     loops: dict[str, list[str]] = {}
     for loop in (BASE, CONTROL):

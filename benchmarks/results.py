@@ -19,6 +19,8 @@ REACHED = 0.95
 # The figures that a loop has even if it does not reach the rate.
 RATES = {"rate", "asked"}
 Sample = dict[str, float]
+# The only setting of Python that is passed on to measured processes.
+GIL = "PYTHON_GIL"
 
 
 @dataclass

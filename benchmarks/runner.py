@@ -28,13 +28,13 @@ from pathlib import Path
 from statistics import median
 from types import MappingProxyType
 
-from benchmarks import allocator, native, real_servers, windows
+from benchmarks import allocator, native, quiet, real_servers, windows
 from benchmarks.cases import CASES, PYTHON, Case
 from benchmarks.child import ABSENT, LAUNCH
 from benchmarks.loops import BY_NAME, CEILINGS, Loop
 from benchmarks.markdown import short
 from benchmarks.real_servers import RealServer
-from benchmarks.results import Run, Sample
+from benchmarks.results import GIL, Run, Sample
 from benchmarks.serve import SERVICE
 from benchmarks.servers import Child, Server, ending, text_last_line, told
 from goloop.operations import server_ports
@@ -45,8 +45,6 @@ GRACE_SECONDS = 30.0  # after the measured time, before a child counts as hung
 FAILURES = 2
 # The number of windows of a server; then a new process, with another heap, replaces it.
 WINDOWS = 8
-# The only setting of Python that is passed on to measured processes.
-GIL = "PYTHON_GIL"
 # Other open files of a process with many connections, with the uncounted batch.
 SPARE_FILES = 1000
 # How the ceiling in C serves as a server of serve.py.
@@ -554,6 +552,8 @@ def _commit() -> str:
 
 def _progress(run: Run, case: Case) -> str:
     """Write one line about a case that has just been measured."""
+    if quiet.is_all_disturbed(run, case.name):
+        return f"{case.name}: {quiet.NO_FIGURES}"
     parts = []
     for name in run.samples.get(case.name, {}):
         figures = run.figures(case.name, name, case.key).values()

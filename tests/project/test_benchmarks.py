@@ -219,6 +219,9 @@ def test_a_terminal_gets_one_verdict_for_each_case() -> None:
     assert "\n- Protocol echo, 1 KiB ×100: no figures: other programs or the host dist" in text
     assert text.count("×100") == 1
     assert "777k" not in text
+    progress = runner._progress(run, cases.BY_NAME["protocol-1k-x100"])
+    assert progress == f"protocol-1k-x100: {quiet.NO_FIGURES}"
+    assert "goloop 120k" in runner._progress(run, cases.BY_NAME[CASE])
     run.samples[CASE]["goloop"][3]["lost"] = 2
     assert "were sent again: Protocol echo, 1 KiB ×10, goloop 2 of 1,080,000." in report.summary(
         run, cases.select([CASE], pinning="split")
