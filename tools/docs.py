@@ -66,8 +66,8 @@ def browser() -> str | None:
 def _build(made: Environment, **more: str) -> None:
     say("building the site (half a minute)")
     # Without --quiet: --strict ignores warnings that are not printed.
-    build = [made.python, "-m", "mkdocs", "build", "--strict"]
-    run(build, env=_variables(made, **more), silent=True)
+    variables = _variables(made, **more)
+    run([made.python, "-m", "mkdocs", "build", "--strict"], env=variables, silent=True)
 
 
 def _variables(made: Environment, **more: str) -> dict[str, str]:
