@@ -10,33 +10,48 @@ import os
 import time
 
 # Positions in fields(), which begins with the third field of the manual page.
-_STATE, _PARENT, _USER, _SYSTEM, _STARTED = 0, 1, 11, 12, 19
+STATE, PARENT, SESSION, USER, SYSTEM, STARTED = 0, 1, 3, 11, 12, 19
+
+
+def all_pids() -> list[int]:
+    """Return the ids of all processes; [] without /proc."""
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def name_and_fields(pid: int | str) -> tuple[str, list[str]]:
+    """Return the program's name, and the fields after it; "" and [] if there is no such file."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The program's name is in parentheses and may contain any characters.
+            before, _, after = file.read().rpartition(b")")
+    except OSError:
+        return "", []
+    name = before.partition(b"(")[2].decode(errors="replace")
+    return name, after.decode("ascii", "replace").split()
 
 
 def fields(pid: int | str) -> list[str]:
     """Return the fields after the program's name, the state first; [] if there is no such file."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The program's name is in parentheses and may contain any characters.
-            return file.read().rpartition(b")")[2].decode("ascii", "replace").split()
-    except OSError:
-        return []
+    return name_and_fields(pid)[1]
 
 
 def state(pid: int | str) -> str:
     """Return the letter of a process's state: R for running, Z for a zombie, and so on."""
     found = fields(pid)
-    return found[_STATE] if found else ""
+    return found[STATE] if found else ""
 
 
 def parent(pid: int | str) -> int | None:
     """Return the id of a process's parent."""
-    return _number(fields(pid), _PARENT)
+    return _number(fields(pid), PARENT)
 
 
 def started(pid: int | str) -> int | None:
     """Return the start time of a process, in clock ticks since boot; with the id it is unique."""
-    return _number(fields(pid), _STARTED)
+    return _number(fields(pid), STARTED)
 
 
 def age(pid: int | str) -> float | None:
@@ -57,7 +72,7 @@ def cpu_seconds(pid: int | str) -> float | None:
 def cpu_modes(pid: int | str) -> tuple[float, float] | None:
     """Return the seconds of CPU time of a process in user mode and in the kernel."""
     found = fields(pid)
-    user, system = _number(found, _USER), _number(found, _SYSTEM)
+    user, system = _number(found, USER), _number(found, SYSTEM)
     if user is None or system is None:
         return None
     tick = os.sysconf("SC_CLK_TCK")

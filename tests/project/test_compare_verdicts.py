@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,12 +17,13 @@ from typing import Any
 
 import pytest
 
+from goloop.operations import proc_stat
 from goloop.operations.compare import report, results, verdicts
 from goloop.operations.compare.arguments import Plan
 from goloop.operations.compare.loops import parse_loops
-from goloop.operations.compare.measuring import intervals, machine, text
+from goloop.operations.compare.measuring import intervals, machine, others, text
 from goloop.operations.compare.measuring.turns import Failure, take_turns
-from goloop.operations.compare.rounds import Measurement, Sample, Scenario
+from goloop.operations.compare.rounds import Measurement, Sample, Scenario, progress_words
 
 FULL = Scenario(4)
 ROUNDS = 9
@@ -117,13 +122,152 @@ def test_many_disturbed_bursts_cannot_tell() -> None:
     assert made.verdict == verdicts.Verdict("can't tell", "50% of the bursts were disturbed")
 
 
-def test_loops_without_a_quiet_burst_share_a_sentence() -> None:
-    speeds = {"goloop": 1.0, "asyncio": 1.0, "uvloop": 1.0}
-    found = measured(speeds, change=lambda sample: replace(sample, disturbance="others"))
+def test_cpu_time_is_judged_where_most_bursts_are_disturbed() -> None:
+    def spoil(sample: Sample) -> Sample:
+        return replace(sample, disturbance="others" if sample.round % 4 else "")
+
+    found = measured({"asyncio": 1.0, "slow": 1 / 1.11}, change=spoil)
+    rate = results.compare(found, FULL, "slow", "asyncio", results.RATE)
+    cpu = results.compare(found, FULL, "slow", "asyncio", results.CPU)
+    for each in (rate, cpu):
+        assert each.disturbed
+        assert each.ratio is not None
+        assert each.ratio.rounds == ROUNDS  # the disturbed ones count
+    assert rate.verdict == verdicts.Verdict("can't tell", "67% of the bursts were disturbed")
+    assert rate.sentence().startswith("slow and asyncio: can't tell the requests/s apart: 0.90 (")
+    assert rate.sentence().endswith("), disturbed (67% of the bursts were disturbed)")
+    assert cpu.verdict.word == "slower"
+    assert cpu.sentence().endswith(") times the CPU time for a request, disturbed")
     text = "\n".join(report.lines(found, "the machine"))
-    words = "can't tell (100% of the bursts were disturbed)"
-    assert f"\n  goloop and asyncio, uvloop: {words}\n" in text
-    assert text.count("can't tell") == 1
+    assert re.search(r"  slow  .* 0\.90 \(0\.\d\d–0\.\d\d\) disturbed\n", text)
+    (load,) = results.as_json(found, {})["loads"]
+    assert {each["disturbed"] for each in load["comparisons"]} == {True}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_same_loop_twice_has_no_winner_on_a_disturbed_machine(seed: int) -> None:
+    found = measured(
+        {"one": 1.0, "two": 1.0}, seed, 0.005, change=lambda each: replace(each, disturbance="x")
+    )
+    assert verdict(found) == "can't tell"
+    assert verdict(found, results.CPU) == "no difference"
+
+
+def test_loops_that_answer_no_request_have_no_table() -> None:
+    def fail(sample: Sample) -> Sample:
+        return replace(sample, requests=0, p50=None, p99=None, disturbance="no request")
+
+    found = measured({"goloop": 1.0, "asyncio": 1.0}, change=fail)
+    assert results.rows(found, FULL) == []
+    assert "full load" not in "\n".join(report.lines(found, "the machine"))
+
+
+# ---- rounds and progress -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rounds", "noise", "disturbance", "goes_on"),
+    [
+        (5, 0.001, "", True),  # no interval yet
+        (6, 0.001, "", False),
+        (9, 0.2, "", True),
+        (9, 0.001, "others", False),
+        (9, 0.2, "others", True),  # of CPU time: the rate cannot be told by any number
+    ],
+)
+def test_automatic_rounds_end_with_narrow_intervals(
+    rounds: int, noise: float, disturbance: str, goes_on: bool
+) -> None:
+    found = measured(
+        {"asyncio": 1.0, "slow": 0.5},
+        noise=noise,
+        rounds=rounds,
+        change=lambda each: replace(each, disturbance=disturbance),
+    )
+    assert results.needs_rounds(found) is goes_on
+
+
+def test_a_wide_rate_needs_no_round_if_only_cpu_time_can_be_told() -> None:
+    def spoil(sample: Sample) -> Sample:
+        chance = random.Random(f"{sample.loop} {sample.round} {sample.requests}")
+        requests = sample.requests * chance.uniform(0.2, 1)
+        return replace(sample, requests=round(requests), cpu=requests * 1e-4, disturbance="others")
+
+    found = measured({"asyncio": 1.0, "slow": 0.5}, change=spoil)
+    rate = results.compare(found, FULL, "slow", "asyncio", results.RATE)
+    assert rate.ratio is not None
+    assert not rate.ratio.within(verdicts.NEAR)
+    assert not results.needs_rounds(found)
+
+
+def test_the_progress_tells_the_disturbed_bursts_and_their_programs() -> None:
+    def spoil(sample: Sample) -> Sample:
+        return replace(sample, disturbance="others" if sample.loop == "two" else "")
+
+    found = measured({"one": 1.0, "two": 1.0}, rounds=1, change=spoil)
+    found.others.shares = lambda: {"cc1": 0.381, "make": 0.04, "idle": 0.001}  # type: ignore[method-assign]
+    found.plan.rounds = 9
+    assert progress_words(found, 2.0) == (
+        "round 2 of 9, 16 s left, 3 of 6 bursts disturbed by cc1 38 %, make 4 %"
+    )
+    note = "other programs or the host (cc1 38 %, make 4 % of a core) disturbed 3 of 6 bursts"
+    assert note in "\n".join(report.lines(found, "the machine"))
+    found.plan.rounds = None
+    assert progress_words(found, 2.0).startswith("round 2 of at most 40, 3 of 6 bursts")
+    quiet = measured({"one": 1.0, "two": 1.0}, rounds=1)
+    assert progress_words(quiet, 2.0) == "round 2 of 9, 16 s left"
+    assert progress_words(measured({"one": 1.0, "two": 1.0}, rounds=0), 0.0) == "round 1 of 9"
+
+
+def test_the_largest_users_are_other_programs(tmp_path: Path) -> None:
+    """A program of another family works until it is seen; one of ours does all the time."""
+    name = "other work"
+    spin = f"open('/proc/self/comm', 'w').write({name!r})\nprint(flush=True)\nwhile True: pass"
+    apart = "import os, sys\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\n"
+    apart += f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
+    found = others.OtherPrograms()
+    found.look()
+    assert found.shares() == {}
+    own = subprocess.Popen([sys.executable, "-c", spin.replace("other", "own")], stdout=-1)
+    with own, subprocess.Popen([sys.executable, "-c", apart + spin], stdout=-1) as other:
+        assert own.stdout is not None
+        assert other.stdout is not None
+        try:
+            assert own.stdout.readline() == other.stdout.readline() == b"\n"
+            while name not in found.shares():
+                found.look()
+            before = found.shares()
+            while proc_stat.cpu_seconds(own.pid) == 0:
+                found.look()
+        finally:
+            own.kill()
+            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert before[name] > 0
+    assert "own work" not in found.shares()
+
+
+def test_the_largest_users_in_words() -> None:
+    shares = {"cc1": 0.5, "(a b)": 0.25, "sh": 0.125, "make": 0.06}
+    assert others.in_words(shares) == "cc1 50 %, (a b) 25 %, sh 12 %"
+    assert others.in_words({"sshd": 0.01}) == ""
+
+
+def test_programs_in_sessions_of_the_measured_ones_are_not_others() -> None:
+    def process(parent: int, session: int) -> others.Process:
+        return others.Process("x", parent, session, 0, 0.0)
+
+    found = {
+        10: process(1, 10),  # this one, which leads its session
+        11: process(10, 11),  # a server
+        12: process(11, 11),
+        13: process(1, 11),  # its parent has ended
+        14: process(1, 10),  # another job of the same session
+        15: process(1, 1),
+    }
+    assert others.measured(found, 10) == {10, 11, 12, 13}
+
+
+# ---- verdicts ------------------------------------------------------------------------------------
 
 
 def test_few_requests_cannot_tell_rates_but_cpu_time() -> None:
@@ -166,7 +310,7 @@ def test_the_report_has_tables_verdicts_notes_and_failures() -> None:
     assert "4 connections, full load\n  loop     requests/s" in text
     assert "requests/s ÷ asyncio" in text
     assert "goloop is slower than uvloop: 0.50" in text
-    assert "disturbed 0 of 81 bursts. Disturbed bursts are left out" in text
+    assert "disturbed 0 of 81 bursts. Disturbed bursts are left out; if" in text
     assert "\nrloop, zuvloop failed: the server ended\n  | a\n  | b" in text
 
 

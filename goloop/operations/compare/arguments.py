@@ -45,7 +45,8 @@ the load
 
 the measurement
   --loops LIST         loops: names, or NAME=module:function for any factory (the installed ones)
-  --rounds N           starts of the program on each loop; 6 or more (9)
+  --rounds N           starts of the program on each loop; 6 or more (9). `auto` ends when each
+                       interval is narrow: from 6 to 40
   --bursts N           bursts of each loop in a round (3)
   --seconds S          length of a burst (0.3)
   --server-cores N     cores of the server, for servers with several processes or threads (1)
@@ -57,6 +58,9 @@ The exit status is 0 if everything was measured, whichever loop is faster; 1 if 
 on a loop; 2 for a wrong command line; 130 after Ctrl-C or another signal that ends the command,
 which shows the results up to then.
 """
+
+# The limit of --rounds auto.
+MOST_ROUNDS = 40
 
 _FLAGS = frozenset({"--tcp", "--tls", "--insecure", "--run"})
 _WITH_VALUE = frozenset(
@@ -87,7 +91,7 @@ class Plan:
     insecure: bool = False
     host: str = "127.0.0.1"
     port: int | None = None  # the port on which the server always listens
-    rounds: int = 9
+    rounds: int | None = 9  # None: as many as narrow intervals need, up to MOST_ROUNDS
     bursts: int = 3
     seconds: float = 0.3
     server_cores: int = 1
@@ -205,7 +209,7 @@ def _parser() -> Parser:
     parser.add_argument("--connections", type=_numbers, default=[4, 100])
     parser.add_argument("--rate", type=_number(1, 10_000_000))
     parser.add_argument("--loops", type=_loops, default=loops.installed())
-    parser.add_argument("--rounds", type=_number(1, 1000), default=9)
+    parser.add_argument("--rounds", type=_rounds, default=9)
     parser.add_argument("--bursts", type=_number(1, 1000), default=3)
     parser.add_argument("--seconds", type=seconds(0.01), default=0.3)
     parser.add_argument("--server-cores", type=_number(1, 4096), default=1)
@@ -224,6 +228,16 @@ def _number(least: int, most: int) -> Callable[[str], int]:
         raise argparse.ArgumentTypeError(f"must be from {least} to {most}, got {text!r}")
 
     return converted
+
+
+def _rounds(text: str) -> int | None:
+    """Return the number of rounds, or None for `auto`, for argparse."""
+    if text == "auto":
+        return None
+    try:
+        return _number(1, 1000)(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"must be auto or {str(error)[8:]}") from None
 
 
 def _numbers(text: str) -> list[int]:

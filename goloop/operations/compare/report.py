@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import results
+from .measuring.others import in_words
 from .measuring.text import aligned, duration
 from .results import KEPT_UP, Quantity, Row
 
@@ -49,7 +50,8 @@ def lines(found: Measurement, machine: str) -> Iterator[str]:
 
 def _conditions(found: Measurement) -> str:
     """Return how the measurement was made."""
-    parts = [f"{found.rounds} of {found.plan.rounds} rounds"]
+    plan = found.plan
+    parts = [f"{found.rounds} {f'of {plan.rounds} ' if plan.rounds else ''}rounds"]
     if found.plan.kind != "run":
         parts[0] += f" of {found.plan.bursts} bursts of {found.plan.seconds:g} s"
         parts.append("all servers at once" if found.plan.alive_at_once else "one server at a time")
@@ -84,7 +86,7 @@ def _table(found: Measurement, scenario: Scenario, rows: Sequence[Row]) -> Itera
         for name in present:
             comparison = results.compare(found, scenario, row.loop, name, first)
             own = row.loop == name
-            cells.append("–" if own or comparison.ratio is None else comparison.ratio.shown())
+            cells.append("–" if own else comparison.shown())
         table.append([row.loop, *cells])
     yield from (f"  {line}" for line in aligned(table))
 
@@ -100,11 +102,8 @@ def _cell(quantity: Quantity, value: float | None) -> str:
 
 def _sentences(found: Measurement, scenario: Scenario) -> Iterator[str]:
     """Yield the verdicts on the first and the last quantity of a load."""
-    some = results.quantities(scenario)
     without: dict[tuple[str, str], dict[str, None]] = {}
-    for each in results.comparisons(found, scenario):
-        if each.loop not in results.subjects(found) or each.quantity not in (some[0], some[-1]):
-            continue
+    for each in results.judged(found, scenario):
         if each.ratio is None:
             without.setdefault((each.loop, each.verdict.reason), {})[each.reference] = None
         else:
@@ -117,16 +116,18 @@ def _notes(found: Measurement) -> Iterator[str]:
     """Yield sentences about the conditions that limit the results."""
     if found.server_cores and found.server_cores == found.client_cores:
         yield "server and load share the only core, so differences look smaller than they are"
-    known = [sample for sample in found.samples if sample.disturbance is not None]
-    disturbed = sum(bool(sample.disturbance) for sample in known)
+    known, disturbed = results.disturbed_bursts(found)
     noun = "runs" if found.plan.kind == "run" else "bursts"
     if known:
+        users = in_words(found.others.shares()) if disturbed else ""
+        users = f" ({users} of a core)" if users else ""
         yield (
-            f"other programs or the host disturbed {disturbed} of {len(known)} {noun}. Disturbed "
-            f"{noun} are left out, except for a loop whose {noun} were all disturbed"
+            f"other programs or the host{users} disturbed {disturbed} of {known} {noun}. Disturbed "
+            f"{noun} are left out; if more than a third are disturbed, all {noun} count, and the "
+            "result is marked"
         )
-    if len(known) < len(found.samples):
-        number = len(found.samples) - len(known)
+    if known < len(found.samples):
+        number = len(found.samples) - known
         yield f"it is not known whether other programs or the host disturbed {number} {noun}"
     for scenario in found.scenarios:
         for row in results.rows(found, scenario):

@@ -6,8 +6,8 @@ import statistics
 from dataclasses import dataclass
 
 from .loops import ASYNCIO, GOLOOP
-from .measuring.intervals import Ratio, ratio
-from .verdicts import Verdict, judge, round_values
+from .measuring.intervals import MIN_ROUNDS, Ratio, ratio
+from .verdicts import MOST_DISTURBED, NEAR, TOO_WIDE, Verdict, judge, round_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +53,10 @@ CPU_OF_RUN = Quantity(
 
 @dataclass(frozen=True)
 class Row:
-    """The medians of a loop's quiet bursts under a load; None for an unknown one."""
+    """The medians of a loop under a load, of its quiet bursts or of all if few are quiet.
+
+    An unknown median is None.
+    """
 
     loop: str
     values: dict[str, float | None]
@@ -65,19 +68,31 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The ratio of two loops, of a quantity under a load, and the verdict on it."""
+    """The ratio of two loops, of a quantity under a load, and the verdict on it.
+
+    `disturbed` is true if so many bursts were disturbed that the ratio contains them.
+    """
 
     loop: str
     reference: str
     quantity: Quantity
     ratio: Ratio | None
     verdict: Verdict
+    disturbed: bool = False
+
+    def shown(self) -> str:
+        """Return the ratio with its interval, and with the mark of disturbed bursts; or "–"."""
+        if self.ratio is None:
+            return "–"
+        return self.ratio.shown() + " disturbed" * self.disturbed
 
     def sentence(self) -> str:
         """Return the comparison as a sentence, in the same words for every loop."""
         both = f"{self.loop} and {self.reference}"
+        mark = ", disturbed" * self.disturbed
         figures = "" if self.ratio is None else f": {self.ratio.shown()}"
-        times = f"{figures} times the {self.quantity.words}" if figures else ""
+        times = f"{figures} times the {self.quantity.words}{mark}" if figures else ""
+        figures += mark if figures else ""
         if self.verdict.word == "faster":
             return f"{self.loop} {self.quantity.better} {self.reference}{times}"
         if self.verdict.word == "slower":
@@ -109,13 +124,15 @@ def value(sample: Sample, key: str) -> float | None:
 
 
 def rows(found: Measurement, scenario: Scenario) -> list[Row]:
-    """Return the row of each loop that has samples of a load."""
+    """Return the row of each loop that answered requests under a load."""
     made = []
     for loop in found.plan.loops:
         some = _samples(found, scenario, loop.name)
-        if not some:
+        if not any(sample.requests for sample in some):
             continue
-        quiet = [sample for sample in some if not sample.disturbance] or some
+        quiet = some
+        if _disturbed_share(some) <= MOST_DISTURBED:
+            quiet = [sample for sample in some if not sample.disturbance]
         values: dict[str, float | None] = {}
         for quantity in quantities(scenario):
             known = [v for s in quiet if (v := value(s, quantity.key)) is not None]
@@ -144,20 +161,51 @@ def compare(
 ) -> Comparison:
     """Compare two loops under a load."""
     both = [_samples(found, scenario, name) for name in (loop, reference)]
+    share = _disturbed_share([sample for some in both for sample in some])
+    disturbed = share > MOST_DISTURBED
     by_round = []
     for some in both:
         bursts = [
-            (sample.round, v, bool(sample.disturbance))
+            (sample.round, v, bool(sample.disturbance) and not disturbed)
             for sample in some
             if (v := value(sample, quantity.key)) is not None
         ]
         by_round.append(round_values(bursts))
     made = ratio(*by_round)
-    together = [sample for some in both for sample in some]
-    disturbed = sum(bool(sample.disturbance) for sample in together) / max(1, len(together))
     speed = made if quantity.more_is_better else _inverse(made)
-    verdict = judge(speed, disturbed, _obstacle(both, quantity, found))
-    return Comparison(loop, reference, quantity, made, verdict)
+    # Other programs take time from the rate and from latencies, but add nothing to the CPU time.
+    limiting = 0.0 if quantity.key == "cpu" else share
+    verdict = judge(speed, limiting, _obstacle(both, quantity, found))
+    return Comparison(loop, reference, quantity, made, verdict, disturbed)
+
+
+def judged(found: Measurement, scenario: Scenario) -> list[Comparison]:
+    """Return the comparisons whose verdicts are sentences of the report."""
+    some = quantities(scenario)
+    return [
+        each
+        for each in comparisons(found, scenario)
+        if each.loop in subjects(found) and each.quantity in (some[0], some[-1])
+    ]
+
+
+def needs_rounds(found: Measurement) -> bool:
+    """Return true if more rounds may change a verdict, or narrow a wide interval.
+
+    The width decides, not the verdict, so that looking again after each round favours no loop. A
+    ratio that another thing than the number of rounds makes useless needs none.
+    """
+    if found.rounds < MIN_ROUNDS:
+        return True
+    for scenario in found.scenarios:
+        for each in judged(found, scenario):
+            if each.ratio is None:
+                continue
+            if each.ratio.low is None:
+                return True
+            if each.verdict.reason in ("", TOO_WIDE) and not each.ratio.within(NEAR):
+                return True
+    return False
 
 
 def comparisons(found: Measurement, scenario: Scenario) -> list[Comparison]:
@@ -170,6 +218,17 @@ def comparisons(found: Measurement, scenario: Scenario) -> list[Comparison]:
         if reference in measured and reference != loop
         for quantity in quantities(scenario)
     ]
+
+
+def disturbed_bursts(found: Measurement) -> tuple[int, int]:
+    """Return the number of bursts of which a disturbance is known, and that of the disturbed."""
+    known = [sample for sample in found.samples if sample.disturbance is not None]
+    return len(known), sum(bool(sample.disturbance) for sample in known)
+
+
+def _disturbed_share(samples: Sequence[Sample]) -> float:
+    """Return the share of disturbed bursts."""
+    return sum(bool(sample.disturbance) for sample in samples) / max(1, len(samples))
 
 
 def _samples(found: Measurement, scenario: Scenario, loop: str) -> list[Sample]:
@@ -221,6 +280,7 @@ def as_json(found: Measurement, facts: dict[str, Any]) -> dict[str, Any]:
         "client_cores": found.client_cores,
         "rounds": found.rounds,
         "interrupted": found.interrupted,
+        "other_programs": found.others.shares(),
         "failures": {
             name: {"message": str(failure), "output": failure.output}
             for name, failure in found.failures.items()
@@ -255,6 +315,7 @@ def _load_as_json(found: Measurement, scenario: Scenario) -> dict[str, Any]:
                 "rounds": each.ratio.rounds if each.ratio else 0,
                 "verdict": each.verdict.word,
                 "reason": each.verdict.reason,
+                "disturbed": each.disturbed,
             }
             for each in comparisons(found, scenario)
         ],

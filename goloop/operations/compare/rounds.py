@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 
 from .. import server_ports
 from ..keeper import Keeper
+from . import results
+from .arguments import MOST_ROUNDS
 from .client import LoadGenerator
 from .measuring import machine
+from .measuring.others import OtherPrograms, in_words
 from .measuring.turns import Failure, take_turns
 from .servers import PortTaken, Program, uninterrupted
 
@@ -86,6 +89,7 @@ class Measurement:
     failures: dict[str, Failure] = field(default_factory=dict)
     rounds: int = 0  # complete ones
     interrupted: bool = False
+    others: OtherPrograms = field(default_factory=OtherPrograms)
     # False if the program does not get a port that is reserved for it: see server_ports.Port.
     reserves_ports: bool = True
 
@@ -119,17 +123,43 @@ def measure(plan: Plan, say: Callable[[str], None]) -> Measurement:
                 keeper = stack.enter_context(Keeper())
                 if plan.kind != "run":
                     client = stack.enter_context(LoadGenerator(found.client_cores, keeper))
-            while found.rounds < plan.rounds and len(found.active()) > 1:
-                prefix = f"round {found.rounds + 1} of {plan.rounds}"
-                if found.rounds:
-                    left = (time.monotonic() - started) / found.rounds
-                    prefix += f", {left * (plan.rounds - found.rounds):.0f} s left"
+            found.others.look()
+            while _goes_on(found) and len(found.active()) > 1:
+                prefix = progress_words(found, time.monotonic() - started)
                 progress = functools.partial(_say_in_round, say, prefix)
                 measure_round(found, keeper, client, progress)
+                found.others.look()
                 found.rounds += 1
     except KeyboardInterrupt:
         found.interrupted = True
     return found
+
+
+def _goes_on(found: Measurement) -> bool:
+    """Return true if another round is to be measured."""
+    if found.plan.rounds is not None:
+        return found.rounds < found.plan.rounds
+    return found.rounds < MOST_ROUNDS and results.needs_rounds(found)
+
+
+def progress_words(found: Measurement, seconds: float) -> str:
+    """Return the number of the round that begins, the time left, and the disturbances up to now.
+
+    `seconds` is the time of the measurement up to now.
+    """
+    plan = found.plan
+    if plan.rounds is None:
+        words = f"round {found.rounds + 1} of at most {MOST_ROUNDS}"
+    else:
+        words = f"round {found.rounds + 1} of {plan.rounds}"
+        if found.rounds:
+            words += f", {seconds / found.rounds * (plan.rounds - found.rounds):.0f} s left"
+    known, disturbed = results.disturbed_bursts(found)
+    if found.rounds and disturbed:
+        users = in_words(found.others.shares())
+        noun = "runs" if plan.kind == "run" else "bursts"
+        words += f", {disturbed} of {known} {noun} disturbed" + (f" by {users}" if users else "")
+    return words
 
 
 def _say_in_round(say: Callable[[str], None], prefix: str, words: str) -> None:
@@ -176,6 +206,7 @@ def _measure_together(
             warmup = _WARMUP if number else _FIRST_WARMUP
             server = servers[loop]
             _burst(found, client, server.program, (scenario, server.port, warmup))
+            found.others.look()  # a compiler's process may end before the round does
 
         take_turns(loops, start, found.fail)
         take_turns(list(servers), lambda loop: servers[loop].wait_until_ready(), found.fail)
@@ -347,5 +378,7 @@ def _run_round(
                     words,
                 )
             )  # fmt: skip
+
+            found.others.look()
 
     take_turns(found.active(), run, found.fail)

@@ -29,6 +29,9 @@ SLOWER = "slower"
 NO_DIFFERENCE = "no difference"
 CANNOT_TELL = "can't tell"
 
+# The reason of a verdict that more rounds may change.
+TOO_WIDE = "the interval is too wide: pass a larger --rounds"
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -62,7 +65,7 @@ def judge(found: Ratio | None, disturbed: float, reason: str = "") -> Verdict:
         return Verdict(SLOWER)
     if found.low >= 1 - NEAR and found.high <= 1 + NEAR:
         return Verdict(NO_DIFFERENCE)
-    return Verdict(CANNOT_TELL, "the interval is too wide: pass a larger --rounds")
+    return Verdict(CANNOT_TELL, TOO_WIDE)
 
 
 def round_values(bursts: Sequence[tuple[int, float, bool]]) -> dict[int, float]:
