@@ -16,7 +16,7 @@ from .keeper import session_pids
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
 _LISTEN = "0A"  # the state in /proc/net/tcp
@@ -163,19 +163,37 @@ def _listening_inodes(address: tuple[Any, ...]) -> set[str]:
     anywhere = ["0.0.0.0", "::"] if host.version == 4 else ["::"]
     mapped = [f"::ffff:{host}"] if host.version == 4 else []
     by_host: dict[str, set[str]] = {}
+    for where, port, inode in _listening_sockets():
+        if port == address[1]:
+            by_host.setdefault(where, set()).add(inode)
+    for each in (str(host), *mapped, *anywhere):
+        key = str(ipaddress.ip_address(each))
+        if key in by_host:
+            return by_host[key]
+    return set()
+
+
+def listening_addresses(pids: Iterable[int]) -> list[tuple[str, int]]:
+    """Return host and port of each TCP socket on which one of these processes listens.
+
+    [] if the system does not tell.
+    """
+    own: set[str] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            own |= _socket_inodes(pid)
+    return sorted({(host, port) for host, port, inode in _listening_sockets() if inode in own})
+
+
+def _listening_sockets() -> Iterator[tuple[str, int, str]]:
+    """Yield host, port and inode of each socket that listens; none without /proc."""
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError), open(f"/proc/net/{name}") as file:
             for line in file:
                 fields = line.split()
                 if len(fields) > 9 and fields[3] == _LISTEN:
                     where, _, port = fields[1].partition(":")
-                    if int(port, 16) == address[1]:
-                        by_host.setdefault(_decoded(where), set()).add(fields[9])
-    for each in (str(host), *mapped, *anywhere):
-        key = str(ipaddress.ip_address(each))
-        if key in by_host:
-            return by_host[key]
-    return set()
+                    yield _decoded(where), int(port, 16), fields[9]
 
 
 def _decoded(text: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from goloop.operations import server_ports
-from goloop.operations.compare import launch, servers
+from goloop.operations.compare import arguments, launch, rounds, servers
 from tests.support import ended, tls_tools
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -142,7 +142,14 @@ def test_tls_is_verified_unless_the_user_asks_otherwise(folder: Path) -> None:
     assert insecure.returncode == 0, insecure.stdout
     refused = compare(folder, *words[:-1], "2", "--tls", **own)
     assert refused.returncode == 1
-    assert "certificate verify failed" in refused.stdout
+    message = "failed: certificate verify failed: self-signed certificate: pass --insecure to"
+    assert message in refused.stdout
+    plain = compare(folder, *words, **own)
+    assert plain.returncode == 1
+    assert "failed: the server uses TLS: pass --tls, or --insecure" in plain.stdout
+    without = compare(folder, *words, "--insecure")
+    assert without.returncode == 1
+    assert "failed: the TLS handshake failed (WRONG_VERSION_NUMBER): omit --tls" in without.stdout
 
 
 def test_requests_of_a_file_are_sent(folder: Path) -> None:
@@ -303,6 +310,91 @@ def test_a_server_that_listens_elsewhere_is_an_error_with_a_way_out(folder: Path
     assert done.returncode == 1
     assert "does not listen on port" in done.stdout
     assert "read the variable PORT, or pass its port by --port" in done.stdout
+
+
+def test_a_server_of_its_own_port_is_an_error_with_that_port(folder: Path) -> None:
+    with server_ports.Port("127.0.0.1", reserve=False) as free:
+        port = str(free.number)
+    done = compare(folder, *SHORT, "--rounds", "1", "--", "server.py", port)
+    assert done.returncode == 1
+    assert f"the server listens on port {port}, not on " in done.stdout
+    assert f": pass --port {port}, or write {{port}} in its arguments" in done.stdout
+    # The other loop's server gets neither that port nor a new one.
+    assert "The port in use is not " in done.stdout
+    assert "pass the server's own port by --port" in done.stdout
+
+
+def test_a_server_of_another_address_is_an_error_with_that_host(folder: Path) -> None:
+    (folder / "other.py").write_text(SERVER.replace('"127.0.0.1"', '"127.0.0.2"'))
+    done = compare(folder, "other.py", *SHORT, "--rounds", "1")
+    assert done.returncode == 1
+    assert " of 127.0.0.2, not of 127.0.0.1: pass --host 127.0.0.2" in done.stdout
+
+
+def test_a_program_that_is_not_a_server_is_an_error_with_the_option_run(folder: Path) -> None:
+    (folder / "client.py").write_text("import asyncio\nasyncio.run(asyncio.sleep(0))\n")
+    done = compare(folder, "client.py", *SHORT)
+    assert done.returncode == 1
+    assert "ended by itself, with status 0, before it listened on a port" in done.stdout
+    assert "measure a program that is not a server by --run" in done.stdout
+
+
+def test_a_server_without_http_is_an_error_with_the_option_tcp(folder: Path) -> None:
+    done = compare(folder, "server.py", "echo", *SHORT)
+    assert done.returncode == 1
+    assert "the server does not speak HTTP/1.1 (not an answer of HTTP/1.1: b'GET" in done.stdout
+    assert "pass --tcp if it sends back" in done.stdout
+    assert "full load" not in done.stdout  # no table of zeros
+    other = compare(folder, "server.py", "--tcp", *SHORT, "--rounds", "1")
+    assert other.returncode == 1
+    assert "failed: the server speaks HTTP: omit --tcp" in other.stdout
+
+
+def test_a_silent_server_is_an_error_with_the_ways_out(folder: Path) -> None:
+    silent = SERVER.replace("self.transport.write(b", "print(b")
+    (folder / "silent.py").write_text(silent)
+    done = compare(folder, "silent.py", *SHORT, "--rounds", "1")
+    assert done.returncode == 1
+    assert "no answer in 0.05 s: for slow requests pass a larger --seconds" in done.stdout
+    assert "full load" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("end", "words"), [("os._exit(7)", "with status 7"), ("os.kill(os.getpid(), 9)", "killed by SIGKILL")]
+)
+def test_a_server_that_ends_under_load_is_shown_with_its_last_output(
+    folder: Path, end: str, words: str
+) -> None:
+    lines = f"print('last words', flush=True), {end}"
+    (folder / "fragile.py").write_text(SERVER.replace("status = 404 if", f"{lines}; status = 0 if"))
+    done = compare(folder, "fragile.py", *SHORT)
+    assert done.returncode == 1
+    assert f"failed: the server ended during a burst, {words}\n  | last words" in done.stdout
+    assert "connect" not in done.stdout
+    assert "full load" not in done.stdout
+
+
+def test_too_many_connections_are_an_error_with_the_ways_out(folder: Path) -> None:
+    limited = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); "
+    before = [sys.executable, "-c", limited + "os.execv(sys.argv[1], sys.argv[1:])"]
+    words = ("server.py", *SHORT, "--connections", "200")
+    with running(folder, *words, before=before) as (process, _):
+        shown = process.communicate(timeout=100)[0]
+    assert process.returncode == 1
+    assert "200 connections need more open files than the system allows: pass fewer" in shown
+
+
+def test_a_server_that_is_run_to_its_end_is_an_error_that_omits_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PORT", "0")
+    monkeypatch.setattr(rounds, "_LOOK_SECONDS", 0.05)
+    plan = arguments.parse(["--run", "server.py", "--loops", "goloop,asyncio"])
+    found = rounds.measure(plan, lambda words: None)
+    assert set(found.failures) == {"goloop", "asyncio"}
+    for failure in found.failures.values():
+        assert ", and neither ends nor works: omit --run for a server" in str(failure)
 
 
 def test_a_program_that_chooses_its_loop_is_not_compared(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,6 +59,12 @@ def test_requests_of_a_file_get_missing_headers() -> None:
     first, second = read_requests(text, "localhost")
     assert first == b"POST /a HTTP/1.1\r\nX: 1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
     assert second == b"GET /b HTTP/1.1\r\nHost: other\r\n\r\n"
+
+
+@pytest.mark.parametrize("data", [b"2", b"220 smtp ready\r\n", b"\x15\x03\x03", b"HTTP/2"])
+def test_other_answers_are_refused_by_their_first_bytes(data: bytes) -> None:
+    with pytest.raises(BadAnswer, match=re.escape(repr(data))):
+        Answer().feed(data)
 
 
 @pytest.mark.parametrize("text", ["", "\n###\n", "nonsense\n", "GET / FTP/1.0\n"])

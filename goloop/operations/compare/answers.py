@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MAX_HEADER = 1 << 20
+_PROTOCOL = b"HTTP/1."
 _SEPARATOR = "###"
 
 
@@ -66,6 +67,11 @@ def _request_bytes(lines: Sequence[str], host: str) -> bytes:
     return "\r\n".join([" ".join(words), *head[1:], "", ""]).encode() + body
 
 
+def _refusal(line: bytes) -> str:
+    """Return the words for an answer that begins with this line."""
+    return f"not an answer of HTTP/1.1: {line[:40]!r}"
+
+
 _heads: dict[bytes, Head] = {}
 
 
@@ -79,8 +85,8 @@ def parse_head(head: bytes) -> Head:
         return found
     lines = head.split(b"\r\n")
     words = lines[0].split(None, 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-        raise BadAnswer(f"not an answer of HTTP/1.1: {lines[0][:80]!r}")
+    if len(words) < 2 or not words[0].startswith(_PROTOCOL) or not words[1].isdigit():
+        raise BadAnswer(_refusal(lines[0]))
     fields = {}
     for line in lines[1:]:
         name, _, value = line.partition(b":")
@@ -124,6 +130,8 @@ class Answer:
         while self.head is None or self.head.status < 200:
             end = self._data.find(b"\r\n\r\n")
             if end < 0:
+                if not self._data.startswith(_PROTOCOL[: len(self._data)]):
+                    raise BadAnswer(_refusal(self._data))
                 if len(self._data) > _MAX_HEADER:
                     raise BadAnswer("the header of an answer is longer than 1 MiB")
                 return False

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import json
 import sys
 import time
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     import ssl
     from typing import Any
 
+# Codes of OpenSSL for a certificate of another host name or address.
+_OTHER_NAME = (62, 64)
+# A server that refuses connections for this time, in seconds, does not listen any more.
+_REFUSED_SECONDS = 1.0
 # Connections that are opened at the same time, which fits the usual backlog of a server.
 _OPENED_TOGETHER = 50
 
@@ -48,6 +53,9 @@ class Burst:
     statuses: dict[int, int] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
     begin: float = 0.0
+    wrong: str = ""  # the first bytes that the server should not have sent, and the way out
+    fatal: str = ""  # the reason why no further connection is tried
+    refused_since: float | None = None
 
     def add_error(self, words: str) -> None:
         """Count an error."""
@@ -87,7 +95,8 @@ class Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Count a complete answer, and send the next request."""
         if not self._busy:
-            self._fail("the server sent bytes that no request asked for")
+            words = "the server sent bytes that no request asked for"
+            self._fail(words, f"{words}, {data[:40]!r}: measure a client of it by --run")
             return
         if self._burst.kind == "tcp":
             self._echo_bytes_left -= len(data)
@@ -98,7 +107,11 @@ class Client(asyncio.Protocol):
                 if not self._answer.feed(data):
                     return
             except BadAnswer as error:
-                self._fail(str(error))
+                self._fail(
+                    str(error),
+                    f"the server does not speak HTTP/1.1 ({error}): pass --tcp if it sends back "
+                    "what it receives, or measure a client of it by --run",
+                )
                 return
         self._complete()
 
@@ -122,15 +135,17 @@ class Client(asyncio.Protocol):
         """Connect, again if that fails while the burst goes on, and send the first request."""
         burst = self._burst
         name = None if burst.tls is None else burst.host
-        while not burst.ended:
+        while not burst.ended and not burst.fatal:
             try:
                 await asyncio.get_running_loop().create_connection(
                     lambda: self, burst.host, burst.port, ssl=burst.tls, server_hostname=name
                 )
             except OSError as error:
                 burst.add_error(f"connecting: {error}")
+                burst.fatal = burst.fatal or _fatal_reason(burst, error)
                 await asyncio.sleep(0.05)
             else:
+                burst.refused_since = None
                 if burst.begin:
                     self.start()
                 return
@@ -183,12 +198,44 @@ class Client(asyncio.Protocol):
         else:
             self._send_when_due()
 
-    def _fail(self, words: str) -> None:
-        """Count an error and close the connection."""
+    def _fail(self, words: str, wrong: str) -> None:
+        """Count an error and close the connection; `wrong` is for a server without any answer."""
         self._burst.add_error(words)
+        self._burst.wrong = self._burst.wrong or wrong
         self._busy = False
         if self._transport is not None:
             self._transport.abort()
+
+
+def _fatal_reason(burst: Burst, error: OSError) -> str:
+    """Return why it is useless to connect again after an error, with the way out; or ""."""
+    if error.errno == errno.EMFILE:
+        return (
+            f"{burst.connections} connections need more open files than the system allows: pass "
+            "fewer --connections, or raise the limit by `ulimit -n`"
+        )
+    if isinstance(error, ConnectionRefusedError):
+        now = time.monotonic()
+        burst.refused_since = burst.refused_since or now
+        if now - burst.refused_since > _REFUSED_SECONDS:
+            return f"the server does not accept connections any more: {error}"
+    if burst.tls is None:
+        return ""
+    import ssl
+
+    if isinstance(error, ssl.SSLCertVerificationError):
+        other = "" if error.verify_code not in _OTHER_NAME else " the certificate's name by --host,"
+        return (
+            f"certificate verify failed: {error.verify_message}: pass{other} --insecure to accept "
+            "any certificate, or its authority's file by the variable SSL_CERT_FILE"
+        )
+    # The end of a connection is an SSLError, too, and may be that of a busy server.
+    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+        return (
+            f"the TLS handshake failed ({error.reason}): omit --tls and --insecure if the server "
+            "does not use TLS"
+        )
+    return ""
 
 
 _connecting: set[asyncio.Future[None]] = set()
@@ -214,6 +261,8 @@ async def run_burst(order: dict[str, Any]) -> dict[str, Any]:
         reasons = "; ".join(burst.errors) or "no answer"
         return {"error": f"cannot connect within {order['limit']:g} s: {reasons}"}
     else:
+        if burst.fatal:
+            return {"error": burst.fatal}
         return await _measure(burst, clients, order)
     finally:
         burst.ended = True
@@ -248,6 +297,7 @@ async def _measure(burst: Burst, clients: list[Client], order: dict[str, Any]) -
         "disturbance": machine.disturbance(spent, cpu, seconds, shares_core=order["shares_core"]),
         "statuses": burst.statuses,
         "errors": burst.errors,
+        "wrong": "" if burst.latencies or burst.statuses else burst.wrong,
         "measured_errors": sum(burst.errors.values()) - errors_before,
     }
 

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import functools
 import os
+import select
 import time
 from dataclasses import dataclass, field
 
@@ -14,14 +15,15 @@ from ..keeper import Keeper
 from . import results
 from .arguments import MOST_ROUNDS
 from .client import LoadGenerator
+from .diagnosis import certain_reason, likely_reason
 from .measuring import machine
 from .measuring.others import OtherPrograms, in_words
 from .measuring.turns import Failure, take_turns
-from .servers import PortTaken, Program, uninterrupted
+from .servers import PortTaken, Program, ending, uninterrupted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
     from .arguments import Plan
@@ -33,10 +35,20 @@ _FIRST_WARMUP = 0.3
 _WARMUP = 0.05
 # The time in which a fixed port must be free again after the last server has ended.
 _PORT_SECONDS = 5.0
+# The advice on a server that says that its port is in use, although the given port is free.
+_OTHER_PORT = (
+    "The port in use is not {port}, which the variable PORT has: pass the server's own port by "
+    "--port, or write {{port}} in its arguments"
+)
 # Attempts to start a server in a round, each on another port if another program took the last.
 _PORT_TRIES = 5
 # Answers with this status or a higher one are failures.
 _BAD_STATUS = 400
+# A program that ends is looked at this often, in seconds; after so many looks in which it used less
+# CPU time than this, in seconds, it is idle.
+_LOOK_SECONDS = 1.0
+_IDLE_LOOKS = 5
+_IDLE_CPU = 0.01
 # Bursts without an answer, before a server without any other counts as one that does not answer.
 _MAX_SILENT = 3
 
@@ -263,12 +275,16 @@ class _Server:
             try:
                 self.program.wait_until_ready(plan.host, self.port, plan.start_limit)
                 break
-            except PortTaken:
+            except PortTaken as taken:
                 if self._reserved is None or number + 1 == _PORT_TRIES:
                     raise
+                used = server_ports.is_in_use(plan.host, self.port)
+                if not used and not self._found.reserves_ports:
+                    words = f"{taken}. {_OTHER_PORT.format(port=self.port)}"
+                    raise Failure(words, taken.output) from None
             self.program.end()
             self._reserved.release()
-            if not server_ports.is_in_use(plan.host, self.port):
+            if not used:
                 self._found.reserves_ports = False
             self._start(self.program.loop)
         if self._reserved is not None:
@@ -312,8 +328,13 @@ def _burst(
     try:
         result = client.run(order)
     except Failure as error:
+        program.check_running("during a burst", wait=1.0)  # an ending server refuses connections
         raise program.failure(str(error)) from None
     _check_result(result, program)
+    if not result["requests"]:
+        reason = certain_reason(plan, port, result["wrong"]) if result["errors"] else ""
+        if reason:
+            raise program.failure(reason)
     found.samples.append(
         Sample(
             scenario,
@@ -330,15 +351,15 @@ def _burst(
         )
     )
     some = [s for s in found.samples if (s.loop, s.scenario) == (program.loop.name, scenario)]
-    if len(some) >= _MAX_SILENT and not any(sample.requests for sample in some):
-        errors = "; ".join(f"{words} ({n} times)" for words, n in result["errors"].items())
-        raise program.failure(errors or f"no answer in {plan.seconds:g} s: pass a larger --seconds")
+    limit = min(_MAX_SILENT, (plan.rounds or MOST_ROUNDS) * plan.bursts)
+    if len(some) >= limit and not any(sample.requests for sample in some):
+        reason = certain_reason(plan, port, result["wrong"])
+        raise program.failure(reason or likely_reason(plan, result["errors"]))
 
 
 def _check_result(result: dict[str, Any], program: Program) -> None:
     """Raise Failure if the server has ended, answers with errors, or runs another loop."""
-    if (status := program.process.poll()) is not None:
-        raise program.failure(f"the server ended during a burst, with status {status}")
+    program.check_running("during a burst")
     bad = {status: n for status, n in result["statuses"].items() if int(status) >= _BAD_STATUS}
     if bad:
         statuses = ", ".join(f"{n} answers with status {status}" for status, n in bad.items())
@@ -362,11 +383,11 @@ def _run_round(
         with contextlib.ExitStack() as stack:
             with uninterrupted():
                 program = stack.enter_context(Program(loop, found.plan.command(0), [], {}, keeper))
-            _, status, used = os.wait4(program.process.pid, 0)
+            status, used = _wait_for_end(program)
             seconds = time.perf_counter() - program.started
             program.process.returncode = code = os.waitstatus_to_exitcode(status)
             if code:
-                raise program.failure(f"the program ended with status {code}")
+                raise program.failure(f"the program ended {ending(code)}")
             if not program.uses_loop():
                 raise program.failure("no event loop ran in the program")
             cpu = used.ru_utime + used.ru_stime
@@ -382,3 +403,37 @@ def _run_round(
             found.others.look()
 
     take_turns(found.active(), run, found.fail)
+
+
+def _wait_for_end(program: Program) -> tuple[int, Any]:
+    """Wait until a program ends; return its wait status and its resource usage.
+
+    Raises Failure for a program that listens on a port and uses no CPU time, as an unused server.
+    """
+    pid = program.process.pid
+    idle, last = 0, None
+    with contextlib.suppress(OSError, AttributeError), _pidfd(pid) as fd:  # Linux has it
+        while not select.select([fd], [], [], _LOOK_SECONDS)[0]:
+            pids = program.pids()
+            cpu = sum(machine.cpu_seconds(each) or 0.0 for each in pids)
+            idle = idle + 1 if last is not None and cpu - last < _IDLE_CPU else 0
+            last = cpu
+            if idle < _IDLE_LOOKS:
+                continue
+            for host, port in server_ports.listening_addresses(pids):
+                raise program.failure(
+                    f"the program listens on {host}, port {port}, and neither ends nor works: "
+                    "omit --run for a server"
+                )
+    _, status, used = os.wait4(pid, 0)
+    return status, used
+
+
+@contextlib.contextmanager
+def _pidfd(pid: int) -> Iterator[int]:
+    """Open a descriptor that becomes readable when the process ends; raises OSError."""
+    fd = os.pidfd_open(pid)
+    try:
+        yield fd
+    finally:
+        os.close(fd)

@@ -29,8 +29,37 @@ _LAST_LINES = 20
 _FOREIGN_SECONDS = 1.0
 
 
+# A server that listens elsewhere, and not on its port, for this time will not listen on its port.
+_ELSEWHERE_SECONDS = 3.0
+_SEARCH_SECONDS = 0.5
+
+
 class PortTaken(Failure):
     """A server that does not get its port, because another program has it."""
+
+
+def ending(status: int) -> str:
+    """Return the exit status of a process, or the signal that ended it, in words."""
+    if status >= 0:
+        return f"with status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
+
+
+def _other_address(host: str, port: int, found: Sequence[tuple[str, int]]) -> str:
+    """Return the message for a server that listens at these addresses, and not at its own."""
+    same = [each for each, number in found if number == port]
+    if same:
+        return (
+            f"the server listens on port {port} of {same[0]}, not of {host}: pass --host {same[0]}"
+        )
+    number = found[0][1]
+    return (
+        f"the server listens on port {number}, not on {port}: pass --port {number}, or write "
+        "{port} in its arguments instead of its port"
+    )
 
 
 @contextlib.contextmanager
@@ -114,32 +143,62 @@ class Program:
             )
         return any(word == "chosen" for word, _ in lines)
 
+    def check_running(self, when: str, wait: float = 0.0) -> None:
+        """Raise Failure with exit status and last output if the program has ended.
+
+        `wait` is the time in seconds in which it may still end.
+        """
+        end = time.monotonic() + wait
+        while (status := self.process.poll()) is None and time.monotonic() < end:
+            time.sleep(0.02)
+        if status is not None:
+            raise self.failure(f"the server ended {when}, {ending(status)}")
+
     def wait_until_ready(self, host: str, port: int, limit: float) -> None:
         """Wait until the server accepts connections; raises Failure, PortTaken for a taken port."""
         foreign: float | None = None  # since when another program accepts them
+        elsewhere: float | None = None  # since when the server listens elsewhere
+        next_search = 0.0
         while True:
             if (status := self.process.poll()) is not None:
-                failure = self.failure(f"the server ended at its start, with status {status}")
+                failure = self._early_end(status)
                 if server_ports.says_in_use(failure.output) or server_ports.is_in_use(host, port):
                     raise PortTaken(str(failure), failure.output)
                 raise failure
             now = time.perf_counter()
-            if self.uses_loop() and (address := server_ports.accepting_address(host, port)):
-                if server_ports.is_listener(address, self.pids()) is not False:
-                    return
-                foreign = foreign or now
-                if now - foreign > _FOREIGN_SECONDS:
-                    raise PortTaken(
-                        f"another program listens on the server's port {port}: end it, or choose "
-                        "another port",
-                        self.last_output(),
-                    )
+            if self.uses_loop():
+                if address := server_ports.accepting_address(host, port):
+                    if server_ports.is_listener(address, self.pids()) is not False:
+                        return
+                    foreign = foreign or now
+                    if now - foreign > _FOREIGN_SECONDS:
+                        raise PortTaken(
+                            f"another program listens on the server's port {port}: end it, or "
+                            "choose another port",
+                            self.last_output(),
+                        )
+                elif now > next_search:
+                    next_search = now + _SEARCH_SECONDS
+                    others = server_ports.listening_addresses(self.pids())
+                    elsewhere = (elsewhere or now) if others else None
+                    if elsewhere and now - elsewhere > _ELSEWHERE_SECONDS:
+                        raise self.failure(_other_address(host, port, others))
             if now - self.started > limit:
                 raise self.failure(
                     f"the server does not listen on port {port} after {limit:g} s: write {{port}} "
-                    "in its arguments, read the variable PORT, or pass its port by --port"
+                    "in its arguments, read the variable PORT, or pass its port by --port. A "
+                    "program that is not a server is measured by --run"
                 )
             time.sleep(0.02)
+
+    def _early_end(self, status: int) -> Failure:
+        """Return the failure of a server that has ended before it accepted a connection."""
+        if status == 0 and self.uses_loop():
+            return self.failure(
+                "the program ended by itself, with status 0, before it listened on a port: "
+                "measure a program that is not a server by --run"
+            )
+        return self.failure(f"the server ended at its start, {ending(status)}")
 
     def end(self) -> None:
         """End the program: by SIGTERM, and after a time limit by SIGKILL."""
