@@ -94,6 +94,7 @@ KINDS = {
             "observe/test_top.py",
             "project/test_command_line.py",
             "project/test_compare.py",
+            "project/test_compare_runs.py",
             "project/test_doctor.py",
             "project/test_documented_commands.py",
         ],

@@ -360,7 +360,8 @@ def test_a_silent_server_is_an_error_with_the_ways_out(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "words"), [("os._exit(7)", "with status 7"), ("os.kill(os.getpid(), 9)", "killed by SIGKILL")]
+    ("end", "words"),
+    [("os._exit(7)", "with status 7"), ("os.kill(os.getpid(), 9)", "killed by SIGKILL")],
 )
 def test_a_server_that_ends_under_load_is_shown_with_its_last_output(
     folder: Path, end: str, words: str

@@ -13,7 +13,7 @@ import sys
 
 from ..._internal import backend
 from ..._internal.version import __version__
-from ..compare import report, results
+from ..compare import picture, report, results
 from ..compare.arguments import USAGE, parse
 from ..compare.measuring import machine
 from ..compare.rounds import measure
@@ -23,6 +23,8 @@ from .terminal import Terminal, pad
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from ..compare.rounds import Measurement
 
 _INTERRUPTED = 130
 
@@ -77,16 +79,38 @@ def main(arguments: list[str]) -> int:
             with open(str(plan.json), "w", encoding="utf-8") as file:
                 json.dump(results.as_json(found, facts), file, indent=2)
                 file.write("\n")
+        terminal = Terminal()
         if plan.json == "-":
             print(json.dumps(results.as_json(found, facts), indent=2))
         else:
-            terminal = Terminal()
             for line in report.lines(found, words):
                 print(terminal.render([(line, "")]))
+        written = _write_picture(found)
+        if written and plan.json != "-":
+            print()
+            print(terminal.render([(f"picture: {written}", "")]))
         sys.stdout.flush()
     if found.interrupted:
         return _INTERRUPTED
     return 1 if found.failures else 0
+
+
+def _write_picture(found: Measurement) -> str | None:
+    """Write the picture and return its file; None if there is none."""
+    name = found.plan.picture
+    drawn = picture.draw(found)
+    if name is None or drawn is None:
+        return None
+    try:
+        with open(name, "w", encoding="utf-8") as file:
+            file.write(drawn)
+    except OSError as error:
+        print(
+            f"goloop compare: the picture cannot be written ({error}): name another file by --svg",
+            file=sys.stderr,
+        )
+        return None
+    return name
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ with --run a program that ends.
   goloop compare server.py                     the server listens on the port of the variable PORT
   goloop compare server.py --port 8000         the server always listens on port 8000
   goloop compare --tcp --size 1024 echo.py
-  goloop compare --run bench.py
+  goloop compare --run client.py               a program that ends, a client for example
 
 The options may stand before the program or after it. After `--` all words are the program's.
 
@@ -41,7 +41,9 @@ the load
   --port N             port on which the server always listens: one loop is run at a time
   --connections LIST   numbers of connections, each measured by itself (4,100)
   --rate N             also measure at N requests a second, for latencies at equal load
-  --run                run a program that ends, and measure its time; no load
+  --run                run a program that ends, and measure its time and CPU time; no load. If its
+                       last line is `5000 requests` or `5000 requests in 2.5 s`, with any noun,
+                       the rate is measured
 
 the measurement
   --loops LIST         loops: names, or NAME=module:function for any factory (the installed ones)
@@ -51,6 +53,7 @@ the measurement
   --seconds S          length of a burst (0.3)
   --server-cores N     cores of the server, for servers with several processes or threads (1)
   --start-limit S      time in which a server must accept connections (30)
+  --svg FILE           file of the picture (goloop-compare.svg)
   --json FILE          also write all results to a file; - prints them instead of the tables
   -h, --help           show this help
 
@@ -59,13 +62,15 @@ on a loop; 2 for a wrong command line; 130 after Ctrl-C or another signal that e
 which shows the results up to then.
 """
 
+# The file of the picture, in the current folder.
+PICTURE = "goloop-compare.svg"
 # The limit of --rounds auto.
 MOST_ROUNDS = 40
 
 _FLAGS = frozenset({"--tcp", "--tls", "--insecure", "--run"})
 _WITH_VALUE = frozenset(
     {"--path", "--requests", "--size", "--host", "--port", "--connections", "--rate", "--loops",
-     "--rounds", "--bursts", "--seconds", "--server-cores", "--start-limit", "--json"}
+     "--rounds", "--bursts", "--seconds", "--server-cores", "--start-limit", "--svg", "--json"}
 )  # fmt: skip
 # How servers that are run by -m get their port.
 _PORT_ARGUMENTS = {
@@ -96,7 +101,13 @@ class Plan:
     seconds: float = 0.3
     server_cores: int = 1
     start_limit: float = 30.0
+    svg: str | None = None  # None: PICTURE, unless the results are printed as JSON
     json: str | None = None
+
+    @property
+    def picture(self) -> str | None:
+        """The file of the picture; None if none is to be written."""
+        return self.svg or (None if self.json == "-" else PICTURE)
 
     @property
     def alive_at_once(self) -> bool:
@@ -214,6 +225,7 @@ def _parser() -> Parser:
     parser.add_argument("--seconds", type=seconds(0.01), default=0.3)
     parser.add_argument("--server-cores", type=_number(1, 4096), default=1)
     parser.add_argument("--start-limit", type=seconds(0.1), default=30.0)
+    parser.add_argument("--svg")
     parser.add_argument("--json")
     return parser
 

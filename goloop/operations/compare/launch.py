@@ -3,7 +3,8 @@
 FACTORY is "module:function", CORES a list such as "0,1" or "-" for all. The program is a file or
 `-m module`, with its arguments. Each process of it appends a line to the file RECORD when it makes
 its first loop of FACTORY, "chosen", and when its first loop runs and is not one of them, "other",
-with the loop's class. The first line is for the keeper, which ends the process with the command.
+with the loop's class, the CPU time of the process and the time.monotonic() of then, in seconds. The
+first line is for the keeper, which ends the process with the command.
 
 All loops are installed in the same way, and this file imports nothing of goloop, so that a process
 on another loop does not have goloop's libraries.
@@ -17,6 +18,7 @@ import importlib.util
 import os
 import runpy
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +69,8 @@ class _Chosen:
 
     def _write_record(self, word: str, loop: asyncio.AbstractEventLoop) -> None:
         """Append a line to the record."""
-        line = f"{word} {type(loop).__module__}.{type(loop).__qualname__}\n"
+        name = f"{type(loop).__module__}.{type(loop).__qualname__}"
+        line = f"{word} {name} {time.process_time()} {time.monotonic()}\n"
         try:
             fd = os.open(self.record, os.O_WRONLY | os.O_APPEND)
         except FileNotFoundError:

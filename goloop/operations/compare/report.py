@@ -13,13 +13,8 @@ if TYPE_CHECKING:
 
     from .rounds import Measurement, Scenario
 
-_TITLES = {
-    "rate": "requests/s",
-    "cpu": "CPU/request",
-    "p50": "p50",
-    "p99": "p99",
-    "seconds": "time",
-}
+# The columns of a server's table, in this order.
+_COLUMNS = ("rate", "cpu", "p50", "p99")
 
 
 def lines(found: Measurement, machine: str) -> Iterator[str]:
@@ -31,7 +26,7 @@ def lines(found: Measurement, machine: str) -> Iterator[str]:
         rows = results.rows(found, scenario)
         if rows:
             yield ""
-            yield str(scenario)
+            yield results.title(found, scenario)
             yield from _table(found, scenario, rows)
             sentences = [f"  {words}" for words in _sentences(found, scenario)]
             yield from ["", *sentences] if sentences else []
@@ -71,16 +66,13 @@ def _cores(numbers: Sequence[int]) -> str:
 
 def _table(found: Measurement, scenario: Scenario, rows: Sequence[Row]) -> Iterator[str]:
     """Yield the table of a load."""
-    shown = sorted(results.quantities(scenario), key=lambda each: list(_TITLES).index(each.key))
-    if not scenario.connections:
-        titles = ["time", "CPU time"]
-        shown = list(results.quantities(scenario))
-    else:
-        titles = [_TITLES[each.key] for each in shown]
-    first = results.quantities(scenario)[0]
+    shown = list(results.quantities(found, scenario))
+    first = shown[0]
+    if scenario.connections:
+        shown.sort(key=lambda each: _COLUMNS.index(each.key))
     present = [name for name in results.references(found) if any(r.loop == name for r in rows)]
-    titles += [f"{first.words} ÷ {name}" for name in present]
-    table = [["loop", *titles]]
+    ratios = [f"{first.words} ÷ {name}" for name in present]
+    table = [["loop", *(each.title for each in shown), *ratios]]
     for row in rows:
         cells = [_cell(quantity, row.values[quantity.key]) for quantity in shown]
         for name in present:
@@ -117,7 +109,7 @@ def _notes(found: Measurement) -> Iterator[str]:
     if found.server_cores and found.server_cores == found.client_cores:
         yield "server and load share the only core, so differences look smaller than they are"
     known, disturbed = results.disturbed_bursts(found)
-    noun = "runs" if found.plan.kind == "run" else "bursts"
+    noun = found.noun
     if known:
         users = in_words(found.others.shares()) if disturbed else ""
         users = f" ({users} of a core)" if users else ""

@@ -30,25 +30,25 @@ KEPT_UP = 0.97
 
 @dataclass(frozen=True)
 class Quantity:
-    """A measured quantity: its name in JSON and in words, and the words of the verdicts."""
+    """A measured quantity: its name in JSON, in words and in a table, the words of the verdicts."""
 
     key: str
     words: str
+    title: str
     more_is_better: bool
     better: str
     worse: str
 
 
-RATE = Quantity("rate", "requests/s", True, "is faster than", "is slower than")
-CPU = Quantity(
-    "cpu", "CPU time for a request", False, "needs less CPU time than", "needs more CPU time than"
-)
-P50 = Quantity("p50", "p50", False, "has a shorter p50 than", "has a longer p50 than")
-P99 = Quantity("p99", "p99", False, "has a shorter p99 than", "has a longer p99 than")
-TIME = Quantity("seconds", "time", False, "is faster than", "is slower than")
-CPU_OF_RUN = Quantity(
-    "cpu", "CPU time", False, "needs less CPU time than", "needs more CPU time than"
-)
+_FASTER = True, "is faster than", "is slower than"
+_LESS_TIME = False, "is faster than", "is slower than"
+_LESS_CPU = False, "needs less CPU time than", "needs more CPU time than"
+RATE = Quantity("rate", "requests/s", "requests/s", *_FASTER)
+CPU = Quantity("cpu", "CPU time for a request", "CPU/request", *_LESS_CPU)
+P50 = Quantity("p50", "p50", "p50", False, "has a shorter p50 than", "has a longer p50 than")
+P99 = Quantity("p99", "p99", "p99", False, "has a shorter p99 than", "has a longer p99 than")
+TIME = Quantity("seconds", "time", "time", *_LESS_TIME)
+CPU_OF_RUN = Quantity("cpu", "CPU time", "CPU time", *_LESS_CPU)
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,27 @@ class Comparison:
         )
 
 
-def quantities(scenario: Scenario) -> tuple[Quantity, ...]:
+def quantities(found: Measurement, scenario: Scenario) -> tuple[Quantity, ...]:
     """Return the quantities of a load; verdicts are given on the first and the last one."""
-    if not scenario.connections:
+    if scenario.connections:
+        return (RATE, P50, P99, CPU) if scenario.rate is None else (P99, RATE, P50, CPU)
+    if not found.unit:
         return TIME, CPU_OF_RUN
-    return (RATE, P50, P99, CPU) if scenario.rate is None else (P99, RATE, P50, CPU)
+    if found.unit == "requests":
+        return RATE, TIME, CPU
+    rate = f"{found.unit}/s"
+    return (
+        Quantity("rate", rate, rate, *_FASTER),
+        TIME,
+        Quantity("cpu", f"CPU time for one of the {found.unit}", "CPU for one", *_LESS_CPU),
+    )
+
+
+def title(found: Measurement, scenario: Scenario) -> str:
+    """Return the heading of a load."""
+    if scenario.connections or not found.unit:
+        return str(scenario)
+    return f"the program's {found.unit}"
 
 
 def value(sample: Sample, key: str) -> float | None:
@@ -134,7 +150,7 @@ def rows(found: Measurement, scenario: Scenario) -> list[Row]:
         if _disturbed_share(some) <= MOST_DISTURBED:
             quiet = [sample for sample in some if not sample.disturbance]
         values: dict[str, float | None] = {}
-        for quantity in quantities(scenario):
+        for quantity in quantities(found, scenario):
             known = [v for s in quiet if (v := value(s, quantity.key)) is not None]
             values[quantity.key] = statistics.median(known) if known else None
         disturbed = sum(bool(sample.disturbance) for sample in some)
@@ -175,13 +191,13 @@ def compare(
     speed = made if quantity.more_is_better else _inverse(made)
     # Other programs take time from the rate and from latencies, but add nothing to the CPU time.
     limiting = 0.0 if quantity.key == "cpu" else share
-    verdict = judge(speed, limiting, _obstacle(both, quantity, found))
+    verdict = judge(speed, limiting, _obstacle(both, quantity, found), found.noun)
     return Comparison(loop, reference, quantity, made, verdict, disturbed)
 
 
 def judged(found: Measurement, scenario: Scenario) -> list[Comparison]:
     """Return the comparisons whose verdicts are sentences of the report."""
-    some = quantities(scenario)
+    some = quantities(found, scenario)
     return [
         each
         for each in comparisons(found, scenario)
@@ -216,7 +232,7 @@ def comparisons(found: Measurement, scenario: Scenario) -> list[Comparison]:
         for loop in measured
         for reference in references(found)
         if reference in measured and reference != loop
-        for quantity in quantities(scenario)
+        for quantity in quantities(found, scenario)
     ]
 
 
@@ -247,7 +263,7 @@ def _inverse(found: Ratio | None) -> Ratio | None:
 
 def _obstacle(both: Sequence[Sequence[Sample]], quantity: Quantity, found: Measurement) -> str:
     """Return why a quantity of these two loops cannot be compared, or ""."""
-    if quantity not in (RATE, P50, P99) or not all(both):
+    if quantity.key not in ("rate", "p50", "p99") or not all(both) or found.plan.kind == "run":
         return ""
     if statistics.median(sample.requests for some in both for sample in some) < MIN_REQUESTS:
         return f"fewer than {MIN_REQUESTS} requests in a burst: pass a larger --seconds"
@@ -278,6 +294,7 @@ def as_json(found: Measurement, facts: dict[str, Any]) -> dict[str, Any]:
         "loops": {loop.name: loop.factory for loop in found.plan.loops},
         "server_cores": found.server_cores,
         "client_cores": found.client_cores,
+        "unit": found.unit or None,
         "rounds": found.rounds,
         "interrupted": found.interrupted,
         "other_programs": found.others.shares(),

@@ -15,6 +15,7 @@ from ..keeper import Keeper
 from . import results
 from .arguments import MOST_ROUNDS
 from .client import LoadGenerator
+from .counts import Count, read_count
 from .diagnosis import certain_reason, likely_reason
 from .measuring import machine
 from .measuring.others import OtherPrograms, in_words
@@ -101,9 +102,17 @@ class Measurement:
     failures: dict[str, Failure] = field(default_factory=dict)
     rounds: int = 0  # complete ones
     interrupted: bool = False
+    # The name of the requests that a program that ends says it has made; "" if it says none, and
+    # None if no run has ended.
+    unit: str | None = None
     others: OtherPrograms = field(default_factory=OtherPrograms)
     # False if the program does not get a port that is reserved for it: see server_ports.Port.
     reserves_ports: bool = True
+
+    @property
+    def noun(self) -> str:
+        """The word for the samples in reports."""
+        return "runs" if self.plan.kind == "run" else "bursts"
 
     def active(self) -> list[Loop]:
         """Return the loops without a failure."""
@@ -169,8 +178,9 @@ def progress_words(found: Measurement, seconds: float) -> str:
     known, disturbed = results.disturbed_bursts(found)
     if found.rounds and disturbed:
         users = in_words(found.others.shares())
-        noun = "runs" if plan.kind == "run" else "bursts"
-        words += f", {disturbed} of {known} {noun} disturbed" + (f" by {users}" if users else "")
+        words += f", {disturbed} of {known} {found.noun} disturbed" + (
+            f" by {users}" if users else ""
+        )
     return words
 
 
@@ -384,7 +394,7 @@ def _run_round(
             with uninterrupted():
                 program = stack.enter_context(Program(loop, found.plan.command(0), [], {}, keeper))
             status, used = _wait_for_end(program)
-            seconds = time.perf_counter() - program.started
+            ended, seconds = time.monotonic(), time.perf_counter() - program.started
             program.process.returncode = code = os.waitstatus_to_exitcode(status)
             if code:
                 raise program.failure(f"the program ended {ending(code)}")
@@ -393,13 +403,30 @@ def _run_round(
             cpu = used.ru_utime + used.ru_stime
             spent = machine.account(before, machine.snapshot([], cores))
             words = machine.disturbance(spent.of_program(cpu), 0.0, seconds)
+            count = read_count(program.last_output()) or Count(1, "")
+            if found.unit not in (None, count.unit):
+                raise program.failure(
+                    f"the program counts {count.unit or 'no requests'}, and in an earlier run "
+                    f"{found.unit or 'no requests'}: let each run end with the same kind of line"
+                )
+            found.unit = count.unit
+            if count.unit:  # the start of Python makes no requests
+                start_cpu, begin = program.start_costs()
+                cpu, seconds = cpu - start_cpu, count.seconds or ended - begin
             found.samples.append(
                 Sample(
-                    found.scenarios[0], loop.name, found.rounds, 1, seconds, cpu, 0.0, None, None,
+                    found.scenarios[0],
+                    loop.name,
+                    found.rounds,
+                    count.number,
+                    seconds,
+                    cpu,
+                    0.0,
+                    None,
+                    None,
                     words,
                 )
-            )  # fmt: skip
-
+            )
             found.others.look()
 
     take_turns(found.active(), run, found.fail)

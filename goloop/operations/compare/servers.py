@@ -133,15 +133,27 @@ class Program:
 
     def uses_loop(self) -> bool:
         """Return true if the program has made its loop; raise Failure if another one has run."""
-        self._record.seek(0)
-        lines = [line.split() for line in self._record.read().splitlines()]
-        others = sorted({name for word, name in lines if word == "other"})
+        lines = self._record_lines()
+        others = sorted({line[1] for line in lines if line[0] == "other"})
         if others:
             raise self.failure(
                 f"the program chooses its loop itself ({', '.join(others)}): remove its option "
                 "for the loop, its loop_factory=, or its policy"
             )
-        return any(word == "chosen" for word, _ in lines)
+        return any(line[0] == "chosen" for line in lines)
+
+    def start_costs(self) -> tuple[float, float]:
+        """Return the CPU time of all processes before their first loop, and the first one's time.
+
+        Both are in seconds. The time is one of time.monotonic(); a loop must have been made.
+        """
+        lines = [line for line in self._record_lines() if line[0] == "chosen"]
+        return sum(float(line[2]) for line in lines), min(float(line[3]) for line in lines)
+
+    def _record_lines(self) -> list[list[str]]:
+        """Return the words of the record's lines: see launch.py."""
+        self._record.seek(0)
+        return [line.split() for line in self._record.read().splitlines()]
 
     def check_running(self, when: str, wait: float = 0.0) -> None:
         """Raise Failure with exit status and last output if the program has ended.

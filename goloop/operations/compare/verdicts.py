@@ -41,14 +41,14 @@ class Verdict:
     reason: str = ""
 
 
-def judge(found: Ratio | None, disturbed: float, reason: str = "") -> Verdict:
+def judge(found: Ratio | None, disturbed: float, reason: str = "", noun: str = "bursts") -> Verdict:
     """Return the verdict on a ratio of speeds, more being faster.
 
-    `disturbed` is the share of disturbed bursts of both loops; `reason` is another reason why
-    nothing can be said, or empty.
+    `disturbed` is the share of disturbed bursts of both loops, which `noun` names; `reason` is
+    another reason why nothing can be said, or empty.
     """
     if disturbed > MOST_DISTURBED:
-        return Verdict(CANNOT_TELL, f"{disturbed:.0%} of the bursts were disturbed")
+        return Verdict(CANNOT_TELL, f"{disturbed:.0%} of the {noun} were disturbed")
     if found is None:
         return Verdict(CANNOT_TELL, "no round measured both loops")
     if found.low is None or found.high is None:
