@@ -22,7 +22,8 @@ from typing import Any
 import pytest
 
 from goloop.operations import server_ports
-from goloop.operations.compare import arguments, launch, rounds, servers
+from goloop.operations.compare import arguments, launch, loops, rounds, servers
+from goloop.operations.compare.measuring.turns import Failure
 from tests.support import ended, tls_tools
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -344,6 +345,7 @@ def test_a_server_without_http_is_an_error_with_the_option_tcp(folder: Path) -> 
     assert done.returncode == 1
     assert "the server does not speak HTTP/1.1 (not an answer of HTTP/1.1: b'GET" in done.stdout
     assert "pass --tcp if it sends back" in done.stdout
+    assert "1 of 6 rounds" in done.stdout  # the first burst is enough
     assert "full load" not in done.stdout  # no table of zeros
     other = compare(folder, "server.py", "--tcp", *SHORT, "--rounds", "1")
     assert other.returncode == 1
@@ -373,6 +375,29 @@ def test_a_server_that_ends_under_load_is_shown_with_its_last_output(
     assert f"failed: the server ended during a burst, {words}\n  | last words" in done.stdout
     assert "connect" not in done.stdout
     assert "full load" not in done.stdout
+
+
+def test_the_end_of_a_server_is_told_before_an_error_of_the_load_generator() -> None:
+    class Ended:
+        loop = loops.ASYNCIO
+
+        def pids(self) -> list[int]:
+            return []
+
+        def check_running(self, when: str, wait: float = 0.0) -> None:
+            raise Failure(f"the server ended {when}, after at most {wait:g} s")
+
+    class Refused:
+        def run(self, order: object) -> None:
+            raise Failure("cannot connect")
+
+    scenario = rounds.Scenario(4)
+    plan = arguments.Plan(["server.py"], [loops.ASYNCIO], "http")
+    found = rounds.Measurement(plan, [scenario], [], [])
+    client: Any = Refused()
+    program: Any = Ended()
+    with pytest.raises(Failure, match="the server ended during a burst, after at most 1 s"):
+        rounds._burst(found, client, program, (scenario, 1, 0.0))
 
 
 def test_too_many_connections_are_an_error_with_the_ways_out(folder: Path) -> None:

@@ -111,6 +111,7 @@ def test_servers_of_a_fixed_port_are_run_in_turns() -> None:
         (["uvicorn"], "a module is run by -m uvicorn"),
         (["--conections", "4", __file__], "did you mean --connections?"),
         (["--connections", "0", __file__], "must be from 1 to 100000, got '0'"),
+        (["--rounds", "all", __file__], "must be auto or from 1 to 1000, got 'all'"),
         (["--path", "x", __file__], "must begin with /"),
         (["--loops", "asyncio", __file__], "at least two loops are needed"),
         (["--loops", "asyncio,nothing", __file__], "got 'nothing'"),

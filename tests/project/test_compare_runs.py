@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from goloop.operations.commands import compare
-from goloop.operations.compare import arguments, counts, picture, report, rounds, servers
+from goloop.operations.compare import arguments, counts, picture, report, results, rounds, servers
 
 CLIENT = str(Path(__file__).with_name("programs") / "compared_client.py")
 SIX_RUNS = ["--run", CLIENT, "--loops", "goloop,asyncio", "--rounds", "6"]
@@ -29,6 +29,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def measured(*words: str) -> rounds.Measurement:
     return rounds.measure(arguments.parse([*SIX_RUNS, *words]), lambda progress: None)
+
+
+# ---- automatic rounds ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("most", "rounds_made"), [(40, 2), (1, 1)])
+def test_automatic_rounds_go_on_while_they_are_needed(
+    monkeypatch: pytest.MonkeyPatch, most: int, rounds_made: int
+) -> None:
+    monkeypatch.setattr(results, "needs_rounds", lambda found: found.rounds < 2)
+    monkeypatch.setattr(rounds, "MOST_ROUNDS", most)
+    found = measured("--rounds", "auto")
+    assert found.rounds == rounds_made
+    assert f"\n{rounds_made} rounds\n" in "\n".join(report.lines(found, "the machine"))
 
 
 # ---- counted requests ----------------------------------------------------------------------------

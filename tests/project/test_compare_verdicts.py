@@ -168,6 +168,7 @@ def test_loops_that_answer_no_request_have_no_table() -> None:
 @pytest.mark.parametrize(
     ("rounds", "noise", "disturbance", "goes_on"),
     [
+        (0, 0.001, "", True),
         (5, 0.001, "", True),  # no interval yet
         (6, 0.001, "", False),
         (9, 0.2, "", True),
