@@ -222,6 +222,11 @@ def _measure_together(
             say(f"starting {loop.name}")
             servers[loop] = _Server(found, keeper, stack, loop)
 
+        def wait(loop: Loop) -> None:
+            """Wait until a server accepts connections."""
+            say(f"waiting for {loop.name} to listen on port {servers[loop].port}")
+            servers[loop].wait_until_ready()
+
         def burst(scenario: Scenario, number: int, loop: Loop) -> None:
             """Load a server."""
             say(f"{scenario}: {loop.name}")
@@ -231,7 +236,7 @@ def _measure_together(
             found.others.look()  # a compiler's process may end before the round does
 
         take_turns(loops, start, found.fail)
-        take_turns(list(servers), lambda loop: servers[loop].wait_until_ready(), found.fail)
+        take_turns(list(servers), wait, found.fail)
         for scenario in found.scenarios:
             for number in range(found.plan.bursts):
                 active = [loop for loop in servers if loop.name not in found.failures]
