@@ -258,10 +258,10 @@ def test_programs_in_sessions_of_the_measured_ones_are_not_others() -> None:
         return others.Process("x", parent, session, 0, 0.0)
 
     found = {
-        10: process(1, 10),  # this one, which leads its session
+        10: process(1, 10),  # the present process, which leads a session
         11: process(10, 11),  # a server
         12: process(11, 11),
-        13: process(1, 11),  # its parent has ended
+        13: process(1, 11),  # an orphan of the same session
         14: process(1, 10),  # another job of the same session
         15: process(1, 1),
     }

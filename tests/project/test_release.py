@@ -40,7 +40,7 @@ def test_a_finished_version(root: Path) -> None:
 
 def test_a_version_that_is_not_finished_is_left_to_a_person(root: Path) -> None:
     states(root, "1.2.0.dev0", "(unreleased)")
-    with pytest.raises(release.Left, match="set the version to 1.2.0, and the date"):
+    with pytest.raises(release.Left, match=r"set the version to 1\.2\.0, and the date"):
         release.version()
 
 
@@ -50,7 +50,7 @@ def test_a_version_that_is_not_finished_is_left_to_a_person(root: Path) -> None:
 )
 def test_a_version_beside_another_section_fails(root: Path, version: str, heading: str) -> None:
     states(root, version, heading)
-    with pytest.raises(Failed, match="newest section 1.2.0"):
+    with pytest.raises(Failed, match=r"newest section 1\.2\.0"):
         release.version()
 
 
@@ -88,7 +88,7 @@ def test_a_missing_wheel_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -
         for machine in ("x86_64", "aarch64"):
             (root / "dist" / f"goloop-1-{tag}-manylinux_2_17_{machine}.whl").touch()
     monkeypatch.setattr(release.wheels, "wheels", lambda: None)
-    with pytest.raises(release.Left, match="cp315-cp315 x86_64, cp315-cp315 aarch64$"):
+    with pytest.raises(release.Left, match=r"cp315-cp315 x86_64, cp315-cp315 aarch64$"):
         release.distributions()
 
 

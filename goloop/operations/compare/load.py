@@ -229,7 +229,7 @@ def _fatal_reason(burst: Burst, error: OSError) -> str:
             f"certificate verify failed: {error.verify_message}: pass{other} --insecure to accept "
             "any certificate, or its authority's file by the variable SSL_CERT_FILE"
         )
-    # The end of a connection is an SSLError, too, and may be that of a busy server.
+    # The end of a connection is an SSLError, too; a busy server may close one.
     if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
         return (
             f"the TLS handshake failed ({error.reason}): omit --tls and --insecure if the server "

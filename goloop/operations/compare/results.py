@@ -237,7 +237,7 @@ def comparisons(found: Measurement, scenario: Scenario) -> list[Comparison]:
 
 
 def disturbed_bursts(found: Measurement) -> tuple[int, int]:
-    """Return the number of bursts of which a disturbance is known, and that of the disturbed."""
+    """Return the numbers of bursts with a known disturbance, and of disturbed bursts."""
     known = [sample for sample in found.samples if sample.disturbance is not None]
     return len(known), sum(bool(sample.disturbance) for sample in known)
 
