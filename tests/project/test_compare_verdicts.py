@@ -220,6 +220,7 @@ def test_the_progress_tells_the_disturbed_bursts_and_their_programs() -> None:
     assert progress_words(measured({"one": 1.0, "two": 1.0}, rounds=0), 0.0) == "round 1 of 9"
 
 
+@pytest.mark.forks
 def test_the_largest_users_are_other_programs(tmp_path: Path) -> None:
     """A program of another family works until it is seen; one of ours does all the time."""
     name = "other work"

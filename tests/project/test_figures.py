@@ -43,7 +43,7 @@ ELSEWHERE = {
     "a build makes it": {
         ".venv-3.x/bin/python", ".venv-3.13/bin/python", ".venv-go/bin/go", "build/asan",
         "build/embed", "build/site", "goloop/libgoloop.so.1", ".dist-info/sboms/goloop.cdx.json",
-        "goloop.cdx.json", "report.md",
+        "goloop.cdx.json", "goloop-compare.svg", "report.md",
     },
     "the page has it, or it is the reader's": {
         "hello.py", "plain.py", "server.py", "manage.py", "kernel.json", "nofile.py",
