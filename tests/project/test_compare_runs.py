@@ -13,7 +13,8 @@ from xml.etree import ElementTree
 import pytest
 
 from goloop.operations.commands import compare
-from goloop.operations.compare import arguments, counts, picture, report, results, rounds, servers
+from goloop.operations.compare import arguments, counts, results, rounds, servers
+from goloop.operations.compare.output import picture, report
 
 CLIENT = str(Path(__file__).with_name("programs") / "compared_client.py")
 SIX_RUNS = ["--run", CLIENT, "--loops", "goloop,asyncio", "--rounds", "6"]

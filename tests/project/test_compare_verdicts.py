@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 
 from goloop.operations import proc_stat
-from goloop.operations.compare import report, results, verdicts
+from goloop.operations.compare import results, verdicts
 from goloop.operations.compare.arguments import Plan
 from goloop.operations.compare.loops import parse_loops
 from goloop.operations.compare.measuring import intervals, machine, others, text
 from goloop.operations.compare.measuring.turns import Failure, take_turns
+from goloop.operations.compare.output import report
 from goloop.operations.compare.rounds import Measurement, Sample, Scenario, progress_words
 
 FULL = Scenario(4)

@@ -13,9 +13,10 @@ import sys
 
 from ..._internal import backend
 from ..._internal.version import __version__
-from ..compare import picture, report, results
+from ..compare import results
 from ..compare.arguments import USAGE, parse
 from ..compare.measuring import machine
+from ..compare.output import picture, report
 from ..compare.rounds import measure
 from ..keeper import ENDING_SIGNALS
 from .terminal import Terminal, pad

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from . import results
-from .measuring.others import in_words
-from .measuring.text import aligned, duration
-from .results import KEPT_UP, Quantity, Row
+from .. import results
+from ..measuring.others import in_words
+from ..measuring.text import aligned, duration
+from ..results import KEPT_UP, Quantity, Row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from .rounds import Measurement, Scenario
+    from ..rounds import Measurement, Scenario
 
 # The columns of a server's table, in this order.
 _COLUMNS = ("rate", "cpu", "p50", "p99")

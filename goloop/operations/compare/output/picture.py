@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from html import escape
 
-from . import results
-from .loops import GOLOOP
+from .. import results
+from ..loops import GOLOOP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from .results import Comparison
-    from .rounds import Measurement
+    from ..results import Comparison
+    from ..rounds import Measurement
 
 # Columns, in pixels: the loop's name ends here, the ratios are drawn between these, and the ratio
 # in words begins here.

@@ -1,0 +1,1 @@
+"""The output of `goloop compare`: the report, and the picture of its ratios."""
