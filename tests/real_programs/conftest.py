@@ -1,19 +1,23 @@
 """Real programs on goloop, each in a process of its own and over real sockets.
 
 They need the packages of the groups `real` and `tools`; a program whose package is not
-installed is skipped and says so.  Nothing here runs on asyncio: the tests check that programs
-written for it don't notice.
+installed is skipped and says so.  The tests check that programs written for asyncio's loop don't
+notice the difference.  Faults of servers run on both loops (`run_on_each_loop`), since a client's
+behaviour after a fault is its own.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from conftest import factory_of
 
-from real_programs.programs import Programs, free_port
+from real_programs.programs import TIME_LIMIT, Programs
+from real_programs.servers import PostgreSQL, Server, start_redis
 
 
 @pytest.fixture
@@ -27,14 +31,50 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
 
 
 @pytest.fixture
-def redis_port(programs: Programs, tmp_path: Path) -> int:
+def redis_server(programs: Programs, tmp_path: Path) -> Server:
+    """Start a redis-server for this test."""
+    return start_redis(programs, tmp_path)
+
+
+@pytest.fixture
+def redis_port(redis_server: Server) -> int:
     """Start a redis-server for this test, and return its port."""
-    if shutil.which("redis-server") is None:
-        pytest.skip("no redis-server: apt-get install redis-server")
-    port = free_port()
-    programs.start(
-        *("redis-server", "--port", str(port), "--bind", "127.0.0.1"),
-        *("--dir", tmp_path, "--save", "", "--appendonly", "no"),
-        port=port,
-    )
-    return port
+    return redis_server.port
+
+
+@pytest.fixture(scope="module")
+def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgreSQL]:
+    """Start a PostgreSQL for the tests of a module; a test that kills it starts it again."""
+    programs = Programs(tmp_path_factory.mktemp("postgresql"))
+    try:
+        made = PostgreSQL(programs)
+        yield made
+        made.remove()
+    finally:
+        programs.kill()
+
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(params=["asyncio", "goloop"])
+def run_on_each_loop(request: pytest.FixtureRequest, no_leaks: None) -> Run:
+    """Runs a coroutine on asyncio's loop, and in another test on goloop's, with a limit.
+
+    Both loops have to call no exception handler.
+    """
+    factory = factory_of(request.param)
+
+    def run(coroutine: Coroutine[Any, Any, None]) -> None:
+        reported: list[dict[str, Any]] = []
+
+        async def limited() -> None:
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(lambda loop, context: reported.append(context))
+            await asyncio.wait_for(coroutine, TIME_LIMIT)
+
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(limited())
+        assert not reported, reported
+
+    return run

@@ -30,6 +30,9 @@ TIME_LIMIT = 60
 LOOP = "goloop.Loop"
 ASYNCIO_LOOP = "asyncio.unix_events._UnixSelectorEventLoop"
 
+# The command of a Python program.
+PYTHON = (sys.executable, "-X", "faulthandler", "-W", "error::ResourceWarning")
+
 # Packages that goloop imports only for a caller that has them.  A freezer that finds them installed
 # freezes them too, with all that they import, which takes most of its time.
 OPTIONAL = ("hypothesis", "opentelemetry", "prometheus_client")
@@ -154,10 +157,7 @@ class Programs:
 
     def python(self, *words: str | Path, port: int | None = None, **environ: str) -> Program:
         """Start a Python program, in this Python."""
-        return self.start(
-            sys.executable, "-X", "faulthandler", "-W", "error::ResourceWarning",
-            *words, port=port, **environ,
-        )  # fmt: skip
+        return self.start(*PYTHON, *words, port=port, **environ)
 
     def ends_well(self, *words: str | Path, **environ: str) -> str:
         """Runs a Python program to its end, which must be a good one; its output."""

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from pathlib import Path
 
 import pytest
 
-from real_programs.programs import Programs, free_port, needs, on_goloop
+from real_programs.programs import needs, on_goloop
+from real_programs.servers import Server
 
 needs("redis")
 import redis.asyncio  # noqa: E402
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(
-        shutil.which("redis-server") is None, reason="no redis-server: apt-get install redis-server"
-    ),
-]
+pytestmark = pytest.mark.real
 
 
-def test_redis_answers_over_tcp_and_a_unix_socket(programs: Programs, tmp_path: Path) -> None:
-    port, path = free_port(), tmp_path / "redis.sock"
-    programs.start(
-        *("redis-server", "--port", str(port), "--bind", "127.0.0.1", "--unixsocket", path),
-        *("--dir", tmp_path, "--save", "", "--appendonly", "no"),
-        port=port,
-    )
-
+def test_redis_answers_over_tcp_and_a_unix_socket(redis_server: Server, tmp_path: Path) -> None:
     async def use(client: redis.asyncio.Redis) -> None:
         await client.flushall()
         value = b"v" * 1_000_000
@@ -57,7 +45,7 @@ def test_redis_answers_over_tcp_and_a_unix_socket(programs: Programs, tmp_path: 
         await client.aclose()
 
     async def main() -> None:
-        await use(redis.asyncio.Redis(port=port))
-        await use(redis.asyncio.Redis(unix_socket_path=str(path)))
+        await use(redis.asyncio.Redis(port=redis_server.port))
+        await use(redis.asyncio.Redis(unix_socket_path=str(tmp_path / "redis.sock")))
 
     on_goloop(main())
