@@ -42,9 +42,17 @@ def redis_port(redis_server: Server) -> int:
     return redis_server.port
 
 
+@pytest.fixture
+def postgresql(postgresql_of_module: PostgreSQL) -> PostgreSQL:
+    """Return the PostgreSQL of the module's tests, which runs also if a failed test has ended it."""
+    if not postgresql_of_module.is_running():
+        postgresql_of_module.start()
+    return postgresql_of_module
+
+
 @pytest.fixture(scope="module")
-def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgreSQL]:
-    """Start a PostgreSQL for the tests of a module; a test that kills it starts it again."""
+def postgresql_of_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgreSQL]:
+    """Start a PostgreSQL for the tests of a module."""
     programs = Programs(tmp_path_factory.mktemp("postgresql"))
     try:
         made = PostgreSQL(programs)

@@ -70,6 +70,10 @@ class Server:
         if self._ready:
             self._program.until_says(self._ready)
 
+    def is_running(self) -> bool:
+        """Returns false after kill(), and if the server has ended by itself."""
+        return self._program.process.poll() is None
+
     def kill(self) -> None:
         """Ends all processes of the server at once, as the loss of power does."""
         children = self._stop()
@@ -95,7 +99,7 @@ class Server:
 
     def _stop(self) -> list[int]:
         """Stops the server's first process, which starts the others, and returns those."""
-        if self._program.process.poll() is not None:  # a failed test has not started it again
+        if not self.is_running():
             return []
         first = self._program.process.pid
         os.kill(first, signal.SIGSTOP)
