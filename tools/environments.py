@@ -462,7 +462,12 @@ NEEDS_GIL = {
     "uvloop",
 }
 # Programs that tests/real_programs start, each with its Debian package.
-SERVERS = {"redis-server": "redis-server", "postgres": "postgresql", "xvfb-run": "xvfb"}
+SERVERS = {
+    "nginx": "nginx",
+    "postgres": "postgresql",
+    "redis-server": "redis-server",
+    "xvfb-run": "xvfb",
+}
 # Seconds for apt-get; without a network it fails earlier.
 APT_LIMIT = 240
 

@@ -44,7 +44,7 @@ def redis_port(redis_server: Server) -> int:
 
 @pytest.fixture
 def postgresql(postgresql_of_module: PostgreSQL) -> PostgreSQL:
-    """Return the PostgreSQL of the module's tests, which runs also if a failed test has ended it."""
+    """Return the PostgreSQL of the module's tests, running again if a test has ended it."""
     if not postgresql_of_module.is_running():
         postgresql_of_module.start()
     return postgresql_of_module

@@ -143,15 +143,18 @@ def test_exhausted_pool_and_full_server_work_afterwards(
             servers = await asyncio.gather(*(pool.fetchval(query) for _ in range(100)))
             assert len(set(servers)) <= 3
 
-            opened = []
+            opened: list[Any] = []
             with pytest.raises(asyncpg.TooManyConnectionsError):
-                while len(opened) < 2 * POSTGRESQL_CONNECTIONS:
-                    opened.append(await asyncpg.connect(**address(postgresql.port)))
-            assert len(opened) == POSTGRESQL_CONNECTIONS - 3
+                await open_all(opened)
+            assert len(opened) == POSTGRESQL_CONNECTIONS - 3  # the pool's
             await check_answers(pool)
             for each in opened:
                 await each.close()
         await check_answers_of_new_pool()
+
+    async def open_all(opened: list[Any]) -> None:
+        while len(opened) < 2 * POSTGRESQL_CONNECTIONS:
+            opened.append(await asyncpg.connect(**address(postgresql.port)))
 
     async def check_answers_of_new_pool() -> None:
         while True:
