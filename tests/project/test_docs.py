@@ -12,6 +12,7 @@ import importlib.util
 import os
 import re
 import shlex
+import shutil
 import sys
 import sysconfig
 import unicodedata
@@ -50,8 +51,13 @@ def numbered(*kinds: str) -> list[object]:
 PLUGINS = {"pytest.mark.asyncio": "pytest_asyncio", "pytest.mark.anyio": "anyio"}
 
 
+# Servers that programs start.
+SERVERS = ("redis-server",)
+
+
 def missing(program: str) -> str | None:
-    """The first module that the program needs, or starts by -m, and that is not installed."""
+    """The first module that the program needs, or starts by -m, and that is not installed; or such
+    a server."""
     for mark, plugin in PLUGINS.items():
         if mark in program and importlib.util.find_spec(plugin) is None:
             return plugin
@@ -71,6 +77,12 @@ def missing(program: str) -> str | None:
                     return wanted
             except ModuleNotFoundError as error:
                 return error.name
+        if (
+            isinstance(node, ast.Constant)
+            and node.value in SERVERS
+            and not shutil.which(node.value)
+        ):
+            return str(node.value)
     return None
 
 
@@ -86,6 +98,12 @@ def test_the_documented_program_runs(program: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert "Traceback" not in done.stdout
     assert "Warning" not in done.stdout, done.stdout
+
+
+def test_a_missing_server_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert missing('import os\nstart(["redis-server", "--port", "0"])') == "redis-server"
+    assert missing('import os\nstart(["sh"])') is None
 
 
 def test_a_missing_package_is_noticed() -> None:

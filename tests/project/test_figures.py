@@ -121,6 +121,28 @@ def test_the_first_loop_costs_the_same_on_each_page() -> None:
     assert resident == f"{mebibytes:.0f}"
 
 
+def tables(path: str) -> list[list[dict[str, str]]]:
+    """The tables of a page: for each row its cells by the names of the columns."""
+    found = []
+    for table in re.findall(r"(?:^\|.*\n)+", (ROOT / path).read_text(), re.MULTILINE):
+        rows = [[cell.strip() for cell in row[1:-2].split("|")] for row in table.splitlines(True)]
+        found.append([dict(zip(rows[0], row, strict=False)) for row in rows[2:]])
+    return found
+
+
+def test_rates_of_databases_are_those_of_the_tables() -> None:
+    measured = {
+        row["case"]: row
+        for table in reversed(tables("docs/performance-tables.md"))
+        for row in table
+        if {"case", "goloop/s"} <= row.keys()
+    }
+    [shown] = [table for table in tables("docs/frameworks/databases.md") if "goloop/s" in table[0]]
+    assert len(shown) == 8
+    for row in shown:
+        assert row.items() <= measured[row["case"]].items()
+
+
 def test_durations_are_the_same_on_each_page(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         benchmarks_command.main(["--help"])

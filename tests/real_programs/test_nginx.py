@@ -1,4 +1,4 @@
-"""gunicorn behind nginx: graceful restarts under load, on asyncio's loop and on goloop's."""
+"""gunicorn with nginx in front: graceful restarts under load, on asyncio's loop and goloop's."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ WORKERS = {
     ("server", "attempts"),
     [
         ("gunicorn", 1),
-        # These workers close connections with unread requests, on each loop; nginx asks again.
+        # Workers that close connections with unread requests, on each loop; nginx asks again.
         ("uvicorn", 5),
         ("aiohttp", 5),
     ],
 )
-def test_graceful_restarts_behind_nginx_lose_no_request(
+def test_graceful_restarts_lose_no_request(
     programs: Programs, tmp_path: Path, server: str, attempts: int, loop: str
 ) -> None:
     port = free_port()

@@ -22,9 +22,14 @@ pytestmark = pytest.mark.real
 
 
 def client_of(port: int, connections: int = 100, **options: Any) -> redis.asyncio.Redis:
-    """Return a client that tries each command once, and waits for a connection of its pool."""
+    """Return a client that tries each command once, and waits for a connection of its pool.
+
+    It waits for answers, too: `options` are those of the connections.
+    """
+    once = Retry(NoBackoff(), 0)
+    patient = {"timeout": None, "socket_timeout": None, "socket_connect_timeout": None}
     pool = redis.asyncio.BlockingConnectionPool(
-        port=port, max_connections=connections, timeout=None, retry=Retry(NoBackoff(), 0), **options
+        port=port, max_connections=connections, retry=once, **(patient | options)
     )
     return redis.asyncio.Redis.from_pool(pool)
 
