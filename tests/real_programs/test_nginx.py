@@ -75,16 +75,16 @@ def test_graceful_restarts_lose_no_request(
         async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
             for _ in range(16):
                 group.create_task(load(session, ended))
-            await reached(lambda: len(served) == 2)
+            await reached(lambda: len(served) >= 2)
             for _ in range(3):
                 old = set(served)
                 os.kill(master.process.pid, signal.SIGHUP)
-                await reached(lambda old=old: len(served - old) == 2)
+                await reached(lambda old=old: len(served - old) >= 2)
                 await reached(lambda old=old: not any(map(is_running, old)))
             ended.set()
 
     on_goloop(main())
-    assert len(served) == 8
+    assert len(served) >= 8
     assert lost == []
     master.end()
 

@@ -146,7 +146,7 @@ def test_exhausted_pool_and_full_server_work_afterwards(
             opened: list[Any] = []
             with pytest.raises(asyncpg.TooManyConnectionsError):
                 await open_all(opened)
-            assert len(opened) == POSTGRESQL_CONNECTIONS - 3  # the pool's
+            assert 0 < len(opened) <= POSTGRESQL_CONNECTIONS - 3  # the pool's
             await check_answers(pool)
             for each in opened:
                 await each.close()
