@@ -31,3 +31,15 @@ class GoloopWorker(_ASGIWorker):  # type: ignore[misc]
         self.loop = new_event_loop()
         asyncio.set_event_loop(self.loop)
         self.log.debug("Using goloop event loop")
+
+    async def _shutdown(self) -> None:
+        """Close the servers, and let connections begin that goloop has already accepted.
+
+        gunicorn waits for connections that have begun only. In asyncio the others are still in the
+        kernel's queue, for the next worker.
+        """
+        for server in self.servers:
+            server.close()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await super()._shutdown()
