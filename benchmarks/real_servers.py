@@ -2,7 +2,8 @@
 
 A server has a temporary folder of its own with its configuration and data, and a free port of
 127.0.0.1 or a Unix socket in that folder.  It ends with its row, and also if the benchmarks end
-first.  Every setting that the rows depend on is in this file.
+first.  Every setting that the rows depend on is in this file.  The suites of tests/external start
+their servers here, too, with programs of their own beside these.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pwd
+import re
 import resource
 import shutil
 import signal
@@ -17,8 +19,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from glob import glob
 from pathlib import Path
 
@@ -64,12 +66,14 @@ class Program:
     """A server: its programs, the command that prints its version, and how it starts and ends."""
 
     programs: tuple[str, ...]  # the first one is the server, the others help it to start
-    version: str
+    version: tuple[str, ...]
     # Prepares the folder, and returns the command and a file that exists, with these bytes in it,
     # once the server is ready; no file if a connection to the port shows it.
     prepare: Callable[[Path, int], tuple[list[str], Path | None, bytes]]
+    package: str  # of Debian
     end: signal.Signals = signal.SIGTERM
     refuses_root: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)  # {place} and {port} are replaced
 
 
 def _nginx(place: Path, port: int) -> tuple[list[str], Path | None, bytes]:
@@ -87,14 +91,9 @@ def _redis(place: Path, port: int) -> tuple[list[str], Path | None, bytes]:
 
 def _postgres(place: Path, port: int) -> tuple[list[str], Path | None, bytes]:
     data = place / "data"
-    user = _unprivileged()
-    made = subprocess.run(
-        [found("initdb"), "-D", str(data), "-A", "trust", "-U", "postgres", "--no-sync"],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=place,
-        user=user and user.pw_uid, group=user and user.pw_gid, extra_groups=user and [],
-    )  # fmt: skip
-    if made.returncode != 0:
-        raise Failure(f"initdb {told(made.returncode, made.stderr.strip().splitlines()[-1:][0])}")
+    run_unprivileged(
+        [found("initdb"), "-D", str(data), "-A", "trust", "-U", "postgres", "--no-sync"], place
+    )
     settings = {**POSTGRES, "port": str(port), "unix_socket_directories": str(place)}
     command = [found("postgres"), "-D", str(data)]
     command += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
@@ -103,36 +102,45 @@ def _postgres(place: Path, port: int) -> tuple[list[str], Path | None, bytes]:
 
 
 PROGRAMS = {
-    "nginx": Program(("nginx",), "-v", _nginx),
-    "redis": Program(("redis-server",), "--version", _redis),
+    "nginx": Program(("nginx",), ("nginx", "-v"), _nginx, "nginx"),
+    "redis": Program(("redis-server",), ("redis-server", "--version"), _redis, "redis-server"),
     "postgres": Program(
-        ("postgres", "initdb"), "--version", _postgres, signal.SIGQUIT, refuses_root=True
+        ("postgres", "initdb"), ("postgres", "--version"), _postgres, "postgresql",
+        signal.SIGQUIT, refuses_root=True,
     ),
-}
+}  # fmt: skip
 
 
 class RealServer:
     """A running server; `port` and `path` are its addresses, `pid` is its first process."""
 
-    def __init__(self, name: str, core: int) -> None:
-        """Start a server of PROGRAMS on a core and wait until it is ready; raises Failure."""
-        self._program = program = PROGRAMS[name]
+    def __init__(
+        self, name: str, core: int | None, programs: Mapping[str, Program] = PROGRAMS
+    ) -> None:
+        """Start a server and wait until it is ready; raises Failure.
+
+        `name` is a key of `programs`, `core` the only core that the server uses, None all of them.
+        """
+        self._program = program = programs[name]
         self._directory = tempfile.TemporaryDirectory(prefix="goloop-bench-")
         self._process: subprocess.Popen[bytes] | None = None
         place = Path(self._directory.name)
         self.path = str(place / "socket")
         try:
-            user = _unprivileged() if program.refuses_root else None
+            user = unprivileged() if program.refuses_root else None
             if user is not None:
                 os.chown(place, user.pw_uid, user.pw_gid)
             with server_ports.Port("127.0.0.1", reserve=False) as port:
                 self.port = port.number
             command, ready, word = program.prepare(place, self.port)
+            values = {"place": place, "port": self.port}
+            own = {key: text.format(**values) for key, text in program.variables.items()}
             with (place / "log").open("wb") as log:
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=place,
+                    env={**os.environ, **own},
                     user=user and user.pw_uid, group=user and user.pw_gid,
-                    extra_groups=user and [], preexec_fn=_pinned(core, program.end),
+                    extra_groups=user and [], preexec_fn=_prepared(core, program.end),
                 )  # fmt: skip
             self._wait(name, ready, word)
         except BaseException:
@@ -159,7 +167,7 @@ class RealServer:
     def _wait(self, name: str, ready: Path | None, word: bytes) -> None:
         assert self._process is not None
         deadline = time.monotonic() + START_SECONDS
-        while not _is_ready(self.port, ready, word):
+        while not is_ready(self.port, ready, word):
             status = self._process.poll()
             if status is not None:
                 log = Path(self._directory.name, "log").read_text(errors="replace")
@@ -169,23 +177,24 @@ class RealServer:
             time.sleep(0.02)
 
 
-def missing(name: str) -> str:
+def missing(name: str, programs: Mapping[str, Program] = PROGRAMS) -> str:
     """Return the reason why a server can't be started, or an empty string."""
-    absent = [program for program in PROGRAMS[name].programs if not _where(program)]
-    return f"{absent[0]} is not installed" if absent else ""
+    absent = [program for program in programs[name].programs if not _where(program)]
+    package = programs[name].package
+    return f"{absent[0]} is not installed: apt-get install {package}" if absent else ""
 
 
-def _version(name: str) -> str:
-    """Return a server's name and version."""
-    program = PROGRAMS[name]
+def version(name: str, programs: Mapping[str, Program] = PROGRAMS) -> str:
+    """Return a server's name and version; raises Failure if it is not installed."""
+    program, *options = programs[name].version
     done = subprocess.run(
-        [found(program.programs[0]), program.version], stdin=subprocess.DEVNULL,
+        [found(program), *options], stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
-    # nginx version: nginx/1.22.1; Redis server v=7.0.15 sha=...; postgres (PostgreSQL) 15.8 (...)
-    words = done.stdout.replace("v=", "").split()
-    numbers = [word for word in words if any(map(str.isdigit, word))]
-    return f"{name} {''.join(numbers[:1]).removeprefix('nginx/')}"
+    # nginx version: nginx/1.22.1; Redis server v=7.0.15 sha=...; postgres (PostgreSQL) 15.8 (...);
+    # mariadbd  Ver 10.11.6-MariaDB-...; mosquitto version 2.0.11; nats-server: v2.9.10
+    number = re.search(r"\d+(\.\d+)+", done.stdout)
+    return f"{name} {number[0] if number else ''}"
 
 
 def found(program: str) -> str:
@@ -201,7 +210,19 @@ def _where(program: str) -> str | None:
     return shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", ""), *folders]))
 
 
-def _unprivileged() -> pwd.struct_passwd | None:
+def run_unprivileged(command: Sequence[str], place: Path) -> None:
+    """Run a program that prepares the folder of a server that refuses root; raises Failure."""
+    user = unprivileged()
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=place,
+        user=user and user.pw_uid, group=user and user.pw_gid, extra_groups=user and [],
+    )  # fmt: skip
+    if done.returncode != 0:
+        last = "".join(done.stderr.strip().splitlines()[-1:])
+        raise Failure(f"{Path(command[0]).name} {told(done.returncode, last)}")
+
+
+def unprivileged() -> pwd.struct_passwd | None:
     """Return the user of a server that refuses root, or None if this process is not root."""
     if os.geteuid() != 0:
         return None
@@ -211,21 +232,29 @@ def _unprivileged() -> pwd.struct_passwd | None:
         return pwd.getpwnam("nobody")
 
 
-def _pinned(core: int, end: signal.Signals) -> Callable[[], None]:
+def _prepared(core: int | None, end: signal.Signals) -> Callable[[], None]:
     """Pin between fork and exec, permit many files, and end with this process."""
-    libc = ctypes.CDLL(None)  # loaded before the fork
-    set_parent_death_signal = 1
+    ended_with_parent = ends_with_parent(end)
     _soft, files = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def prepare() -> None:
-        os.sched_setaffinity(0, {core})
+        if core is not None:
+            os.sched_setaffinity(0, {core})
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
-        libc.prctl(set_parent_death_signal, int(end))
+        ended_with_parent()
 
     return prepare
 
 
-def _is_ready(port: int, ready: Path | None, word: bytes) -> bool:
+def ends_with_parent(end: signal.Signals) -> Callable[[], None]:
+    """Return a function for between fork and exec: the child gets `end` when this process ends."""
+    libc = ctypes.CDLL(None)  # loaded before the fork
+    set_parent_death_signal = 1
+    return lambda: libc.prctl(set_parent_death_signal, int(end))
+
+
+def is_ready(port: int, ready: Path | None, word: bytes) -> bool:
+    """Return true if the file has these bytes; without a file, if the port accepts."""
     try:
         if ready is not None:
             return word in ready.read_bytes()
@@ -237,4 +266,4 @@ def _is_ready(port: int, ready: Path | None, word: bytes) -> bool:
 
 def versions(names: Sequence[str]) -> str:
     """Write the versions of the installed ones of some servers."""
-    return ", ".join(_version(name) for name in names if not missing(name))
+    return ", ".join(version(name) for name in names if not missing(name))

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from suite_servers import SERVERS
 
 from benchmarks import __main__ as program
 from benchmarks import (
@@ -723,8 +724,8 @@ def test_ticks_after_a_late_one_count_as_late() -> None:
 
 def needs(name: str) -> None:
     """Skip if a server is not installed."""
-    if real_servers.missing(name):
-        pytest.skip(real_servers.missing(name))
+    if reason := real_servers.missing(name, SERVERS):
+        pytest.skip(reason)
 
 
 def is_there(process: int) -> bool:
@@ -743,11 +744,11 @@ def await_end(processes: list[int]) -> None:
             os.sched_yield()
 
 
-@pytest.mark.parametrize("name", sorted(real_servers.PROGRAMS))
+@pytest.mark.parametrize("name", sorted(SERVERS))
 def test_a_real_server_accepts_on_its_core_and_ends_with_its_folder(name: str) -> None:
     needs(name)
     core = machine.usable_cores()[-1]
-    server = real_servers.RealServer(name, core)
+    server = real_servers.RealServer(name, core, SERVERS)
     processes = server_ports.family_of(server.pid)
     try:
         socket.create_connection(("127.0.0.1", server.port)).close()
@@ -761,15 +762,17 @@ def test_a_real_server_accepts_on_its_core_and_ends_with_its_folder(name: str) -
 
 STARTING = """
 import sys
+sys.path.append("tests/external")
+from suite_servers import SERVERS
 from benchmarks import real_servers
 from goloop.operations import server_ports
-server = real_servers.RealServer(sys.argv[1], 0)
+server = real_servers.RealServer(sys.argv[1], 0, SERVERS)
 print(server.path, *server_ports.family_of(server.pid), flush=True)
 sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("name", sorted(real_servers.PROGRAMS))
+@pytest.mark.parametrize("name", sorted(SERVERS))
 def test_a_real_server_ends_after_the_benchmarks_were_killed(name: str) -> None:
     needs(name)
     with subprocess.Popen(
