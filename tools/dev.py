@@ -137,6 +137,7 @@ KINDS = {
             "project/test_settings.py",
             "project/test_signs.py",
             "project/test_site.py",
+            "project/test_suites.py",
             "real_programs/test_freezers.py",
             "real_programs/test_pyinstaller.py",
         ],

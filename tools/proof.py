@@ -12,6 +12,7 @@ the running CPython.
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import platform
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +61,26 @@ def write(records: dict[str, dict[str, Any]]) -> None:
     RECORDS.write_text(text + "\n")
 
 
-def record_suite(project: str, version: str, tests: int, different: int, *, good: bool) -> None:
+def record_suite(
+    project: str,
+    version: str,
+    tests: int,
+    different: int,
+    servers: Sequence[str] = (),
+    *,
+    good: bool,
+) -> None:
     """Stores a project's suite whose outcomes were the expected ones; raises SystemExit if not.
 
     `tests` is the number of tests that pass on asyncio, `different` the number of those among
-    them that goloop does not pass, by design.
+    them that goloop does not pass, by design; `servers` are the servers used, with versions.
     """
     if not good:
         raise SystemExit("not recorded: an outcome was not expected")
-    values = {"version": version, "python": platform.python_version(), "tests": tests}
-    record("suites", project, {**values, "different": different})
+    values: dict[str, Any] = {"version": version, "python": platform.python_version()}
+    values["date"] = f"{datetime.datetime.now(datetime.UTC).date()}"
+    values |= {"tests": tests, "different": different}
+    record("suites", project, {**values, "servers": list(servers)} if servers else values)
 
 
 def count_cpython() -> dict[str, int]:
@@ -138,15 +150,32 @@ def programs() -> tuple[int, int, int]:
     return len(rows), wrong[0], wrong[1]
 
 
+def passed_tests(suites: dict[str, dict[str, Any]]) -> str:
+    """Returns how many tests of some suites pass."""
+    tests = sum(each["tests"] for each in suites.values())
+    different = sum(each["different"] for each in suites.values())
+    return f"{tests - different:,} of the {tests:,} tests that pass on asyncio"
+
+
+def dates(suites: dict[str, dict[str, Any]]) -> str:
+    """Returns the first and the last day on which one of some suites ran, in UTC."""
+    days = {each["date"] for each in suites.values()}
+    return " to ".join(sorted({min(days), max(days)}))
+
+
+def servers(suites: dict[str, dict[str, Any]]) -> str:
+    """Returns the servers of some suites, with their versions."""
+    return ", ".join(sorted({server for each in suites.values() for server in each["servers"]}))
+
+
 def table(page: str) -> str:
     """Returns the table of a page; its addresses are relative to the page."""
     records = read()
     newest = max(records["cpython"], key=lambda version: [int(n) for n in version.split(".")])
     oldest = min(records["cpython"], key=lambda version: [int(n) for n in version.split(".")])
     cpython = records["cpython"][newest]
-    suites = records["suites"]
-    tests = sum(each["tests"] for each in suites.values())
-    different = sum(each["different"] for each in suites.values())
+    with_servers = {name: suite for name, suite in records["suites"].items() if "servers" in suite}
+    others = {name: suite for name, suite in records["suites"].items() if "servers" not in suite}
     number, asyncio, uvloop = programs()
     reports = {project: len(numbers) for project, numbers in records["reports"].items()}
     by_count = sorted(reports, key=lambda project: (-reports[project], project))
@@ -155,6 +184,8 @@ def table(page: str) -> str:
     def link(words: str, path: str) -> str:
         return f"[{words}]({os.path.relpath(path, os.path.dirname(page))})"
 
+    suites_program = link("`suites.py`", "tests/external/suites.py")
+    anyio_program = link("`anyio_suite.py`", "tests/external/anyio_suite.py")
     rows = [
         (
             "CPython's own asyncio tests",
@@ -164,10 +195,9 @@ def table(page: str) -> str:
             f"every change, on CPython {oldest.rpartition('.')[0]} to {newest.rpartition('.')[0]}",
         ),
         (
-            f"Test suites of {len(suites)} projects: {', '.join(suites)}",
-            f"{tests - different:,} of the {tests:,} tests that pass on asyncio",
-            f"by hand: {link('`suites.py`', 'tests/external/suites.py')}, "
-            f"{link('`anyio_suite.py`', 'tests/external/anyio_suite.py')}",
+            f"Test suites of {len(others)} projects: {', '.join(others)}",
+            passed_tests(others),
+            f"by hand, {dates(others)}: {suites_program}, {anyio_program}",
         ),
         (
             link("Programs that fail on another loop", "docs/what-works-here.md"),
@@ -190,6 +220,14 @@ def table(page: str) -> str:
             "every change: `make check`",
         ),
     ]
+    if with_servers:
+        clients = f"{len(with_servers)} clients against {servers(with_servers)}"
+        row = (
+            f"Test suites of {clients}: {', '.join(with_servers)}",
+            passed_tests(with_servers),
+            f"by hand, {dates(with_servers)}: {suites_program}",
+        )
+        rows.insert(2, row)
     lines = ["| what runs on goloop | result | when |", "|---|---|---|"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import platform
 import re
@@ -64,13 +65,26 @@ def test_a_suite_with_an_unexpected_outcome_is_not_recorded(
 ) -> None:
     monkeypatch.setattr(proof, "RECORDS", tmp_path / "proof.json")
     proof.record_suite("b", "1.0", 20, 1, good=True)
-    proof.record_suite("a", "2.0", 10, 0, good=True)
+    proof.record_suite("a", "2.0", 10, 0, ["redis 7.0"], good=True)
     with pytest.raises(SystemExit, match="not recorded"):
         proof.record_suite("b", "1.1", 30, 2, good=False)
     records = json.loads((tmp_path / "proof.json").read_text())
-    python = platform.python_version()
+    for suite in records["suites"].values():
+        assert datetime.date.fromisoformat(suite.pop("date")) > datetime.date(2026, 1, 1)
+        assert suite.pop("python") == platform.python_version()
     assert list(records["suites"].items()) == [
-        ("a", {"version": "2.0", "python": python, "tests": 10, "different": 0}),
-        ("b", {"version": "1.0", "python": python, "tests": 20, "different": 1}),
+        ("a", {"version": "2.0", "tests": 10, "different": 0, "servers": ["redis 7.0"]}),
+        ("b", {"version": "1.0", "tests": 20, "different": 1}),
     ]
     assert records["cpython"] == {}
+
+
+def test_suites_are_summed_up_with_their_days_and_servers() -> None:
+    one = {"date": "2026-11-28", "tests": 1000, "different": 2, "servers": ["redis 7.0"]}
+    two = {"date": "2026-11-27", "tests": 400, "different": 0, "servers": ["nats 2.9", "redis 7.0"]}
+    assert (
+        proof.passed_tests({"a": one, "b": two}) == "1,398 of the 1,400 tests that pass on asyncio"
+    )
+    assert proof.dates({"a": one, "b": two}) == "2026-11-27 to 2026-11-28"
+    assert proof.dates({"a": one}) == "2026-11-28"
+    assert proof.servers({"a": one, "b": two}) == "nats 2.9, redis 7.0"
