@@ -106,7 +106,8 @@ SUITES = {
         "0.3.2",
         "aiomysql uvloop pytest<9",
         # The tests of aiomysql.sa need SQLAlchemy 1.
-        "-k 'not uvloop' --ignore-glob=*/test_sa_*",
+        "-k 'not uvloop' --ignore-glob=*/test_sa_* --ignore=tests/test_async_iter.py"
+        " --ignore=tests/test_async_with.py",
         package="aiomysql",
         builds="setuptools setuptools-scm wheel",
         services=(Service("mariadb", "--mysql-unix-socket={path}"),),
@@ -179,7 +180,8 @@ SUITES = {
         "3.3.4",
         "psycopg[binary] psycopg-pool anyio pproxy",
         # conftest.py stores a flag in pytest's cache.
-        "-p no:asyncio -p cacheprovider -k asyncio -m 'not slow and not timing and not flakey'",
+        "-p no:asyncio -p cacheprovider -W 'ignore:Module already imported' -k asyncio"
+        " -m 'not slow and not timing and not flakey'",
         package="psycopg",
         repository="https://github.com/psycopg/psycopg",
         services=(

@@ -4,10 +4,11 @@
         NAME ... [-- PYTEST ARGUMENT ...]
 
 NAME is one of SUITES (suite_table.py).  The interpreter needs goloop, the project, and the packages
-that its tests import: --install installs these into it, so give it an environment of its own.  The
-sources of the installed version are fetched with pip, or with git if pip's have no tests (--from:
-from another repository); the tests run against the installed package.  They get goloop's loops by
-the event loop policy, which a plugin sets.
+that its tests import: --install installs these into it.  Give each suite an environment of its
+own, because pytest loads the plugins of all suites.  The sources of the installed version are
+fetched with pip, or with git if pip's have no tests (--from: from another repository); the tests
+run against the installed package.  They get goloop's loops by the event loop policy, which a plugin
+sets.
 
 Servers that a suite needs (suite_servers.py) are started for it on free ports, and end with the
 run, also if it is killed.  A line names a server that is not installed, and its tests do not run.
