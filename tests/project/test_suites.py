@@ -75,6 +75,18 @@ def test_braces_beside_an_address_stay() -> None:
     assert suites.with_address("{port} {path} {other}", ADDRESS) == "5000 /tmp/socket {other}"
 
 
+def test_the_servers_of_a_suite_end_with_it(tmp_path: Path) -> None:
+    if reason := real_servers.missing("redis"):
+        pytest.skip(reason)
+    redis = Service("redis", "--url={port}", {"PLACE": "{path}"})
+    unused = Service("redis", "--unused", started=False)
+    with suites.running([redis, unused], tmp_path) as ((argument,), variables):
+        port = int(argument.removeprefix("--url="))
+        assert real_servers.is_ready(port, None, b"")
+        assert Path(variables["PLACE"]).is_socket()
+    assert not real_servers.is_ready(port, None, b"")
+
+
 # ---- the end of a run -----------------------------------------------------------------------
 
 RUN = """
