@@ -130,8 +130,7 @@ class RealServer:
             user = unprivileged() if program.refuses_root else None
             if user is not None:
                 os.chown(place, user.pw_uid, user.pw_gid)
-            with server_ports.Port("127.0.0.1", reserve=False) as port:
-                self.port = port.number
+            self.port = free_port()
             command, ready, word = program.prepare(place, self.port)
             values = {"place": place, "port": self.port}
             own = {key: text.format(**values) for key, text in program.variables.items()}
@@ -195,6 +194,12 @@ def version(name: str, programs: Mapping[str, Program] = PROGRAMS) -> str:
     # mariadbd  Ver 10.11.6-MariaDB-...; mosquitto version 2.0.11; nats-server: v2.9.10
     number = re.search(r"\d+(\.\d+)+", done.stdout)
     return f"{name} {number[0] if number else ''}"
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that is free now."""
+    with server_ports.Port("127.0.0.1", reserve=False) as port:
+        return port.number
 
 
 def found(program: str) -> str:

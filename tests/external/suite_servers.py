@@ -11,7 +11,7 @@ from pathlib import Path
 
 # At the end, so that the installed goloop is the one that runs.
 sys.path.append(str(Path(__file__).resolve().parents[2]))
-from benchmarks.real_servers import PROGRAMS, Program, found, run_unprivileged
+from benchmarks.real_servers import PROGRAMS, Program, found, free_port, run_unprivileged
 
 MOSQUITTO = """\
 listener {port} 127.0.0.1
@@ -20,6 +20,13 @@ persistence false
 """
 # Debian's script in /usr/sbin changes the user; the server would then outlive a killed run.
 RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+# Erlang starts epmd as a daemon if none runs on its port; this one ends with the server.
+START_RABBITMQ = """\
+export ERL_EPMD_ADDRESS=127.0.0.1 ERL_EPMD_PORT=$2 RABBITMQ_DIST_PORT=$3
+setpriv --pdeathsig TERM epmd &
+until epmd -names > /dev/null 2>&1; do sleep 0.05; done
+exec "$1"
+"""
 
 
 def _mariadb(place: Path, port: int) -> tuple[list[str], Path | None, bytes]:
@@ -43,7 +50,8 @@ def _nats(place: Path, port: int) -> tuple[list[str], Path | None, bytes]:
 
 
 def _rabbitmq(place: Path, port: int) -> tuple[list[str], Path | None, bytes]:
-    return [found(RABBITMQ)], None, b""
+    ports = [free_port(), free_port()]
+    return ["/bin/sh", "-c", START_RABBITMQ, "sh", found(RABBITMQ), *map(str, ports)], None, b""
 
 
 SERVERS = {
@@ -57,7 +65,8 @@ SERVERS = {
     ),
     "nats": Program(("nats-server",), ("nats-server", "--version"), _nats, "nats-server"),
     "rabbitmq": Program(
-        (RABBITMQ,), ("rabbitmqctl", "version"), _rabbitmq, "rabbitmq-server", refuses_root=True,
+        (RABBITMQ, "epmd", "setpriv"), ("rabbitmqctl", "version"), _rabbitmq,
+        "rabbitmq-server", refuses_root=True,
         variables={
             "HOME": "{place}",  # Erlang's cookie is there
             "RABBITMQ_NODENAME": "goloop-{port}@localhost",
