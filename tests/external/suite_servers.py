@@ -65,7 +65,7 @@ SERVERS = {
     ),
     "nats": Program(("nats-server",), ("nats-server", "--version"), _nats, "nats-server"),
     "rabbitmq": Program(
-        (RABBITMQ, "epmd", "setpriv"), ("rabbitmqctl", "version"), _rabbitmq,
+        (RABBITMQ, "epmd", "setpriv"), ("dpkg-query", "-W", "rabbitmq-server"), _rabbitmq,
         "rabbitmq-server", refuses_root=True,
         variables={
             "HOME": "{place}",  # Erlang's cookie is there
