@@ -18,6 +18,8 @@ class Service:
     """Environment variables that give the address to the tests."""
     edits: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     """For each file with a fixed address: texts, and their replacements."""
+    prepare: str = ""
+    """A command that adds to the started server what the tests expect there."""
     started: bool = True
     """False if the tests start the server themselves, and only need the installed program."""
 
@@ -104,7 +106,7 @@ SUITES = {
     ),
     "aiomysql": Suite(
         "0.3.2",
-        "aiomysql uvloop pytest<9",
+        "aiomysql PyMySQL==1.1.2 uvloop pytest<9",
         # The tests of aiomysql.sa need SQLAlchemy 1.
         "-k 'not uvloop' --ignore-glob=*/test_sa_* --ignore=tests/test_async_iter.py"
         " --ignore=tests/test_async_with.py",
@@ -206,17 +208,23 @@ SUITES = {
     # it has for the authors of dialects.
     "sqlalchemy": Suite(
         "2.1.9",
-        "sqlalchemy[asyncio] aiosqlite asyncpg psycopg[binary] aiomysql",
-        "-p no:asyncio --dburi=sqlite+aiosqlite:///:memory:",
+        "sqlalchemy[asyncio] aiosqlite asyncpg psycopg[binary] aiomysql PyMySQL==1.1.2",
+        # test_cancellation.py cancels at each step of many calls, which takes long.
+        "-p no:asyncio --dburi=sqlite+aiosqlite:///:memory:"
+        " --ignore=test/ext/asyncio/test_cancellation.py",
         tests="test/ext/asyncio test/dialect/test_suite.py",
         services=(
             Service(
                 "postgres",
                 "--dburi=postgresql+asyncpg://postgres@127.0.0.1:{port}/postgres"
                 " --dburi=postgresql+psycopg_async://postgres@127.0.0.1:{port}/postgres",
+                prepare="psql -q -h 127.0.0.1 -p {port} -U postgres -c 'CREATE SCHEMA test_schema'"
+                " -c 'CREATE SCHEMA test_schema_2'",
             ),
             Service(
-                "mariadb", "--dburi=mysql+aiomysql://root@127.0.0.1:{port}/test?charset=utf8mb4"
+                "mariadb",
+                "--dburi=mysql+aiomysql://root@127.0.0.1:{port}/test?charset=utf8mb4",
+                prepare="mariadb --no-defaults -S {path} -u root -e 'CREATE DATABASE test_schema'",
             ),
         ),
     ),

@@ -130,6 +130,9 @@ def running(services: list[Service], root: Path) -> Iterator[tuple[list[str], di
             stack.callback(server.end)
             replaced = {"port": str(server.port), "path": server.path}
             edit(root, service, replaced)
+            if service.prepare:
+                program, *words = shlex.split(with_address(service.prepare, replaced))
+                subprocess.run([real_servers.found(program), *words], check=True)
             arguments += shlex.split(with_address(service.arguments, replaced))
             for name, text in service.variables.items():
                 variables[name] = with_address(text, replaced)
