@@ -79,12 +79,14 @@ def test_braces_beside_an_address_stay() -> None:
 def test_the_servers_of_a_suite_end_with_it(tmp_path: Path) -> None:
     if reason := real_servers.missing("redis"):
         pytest.skip(reason)
-    redis = Service("redis", "--url={port}", {"PLACE": "{path}"})
+    place = {"PLACE": "{path}"}
+    redis = Service("redis", "--url={port}", place, prepare="touch {path}.prepared")
     unused = Service("redis", "--unused", started=False)
     with suites.running([redis, unused], tmp_path) as ((argument,), variables):
         port = int(argument.removeprefix("--url="))
         assert real_servers.is_ready(port, None, b"")
         assert Path(variables["PLACE"]).is_socket()
+        assert Path(f"{variables['PLACE']}.prepared").exists()
     assert not real_servers.is_ready(port, None, b"")
 
 
