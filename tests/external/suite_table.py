@@ -167,7 +167,7 @@ SUITES = {
         package="httpx",
         builds="hatchling hatch-fancy-pypi-readme",
     ),
-    # Its tests start a server each, on ports from 4222 on.
+    # Tests of nats-py start a server each, on ports from 4222 on.
     "nats-py": Suite(
         "2.15.0",
         "nats-py[nkeys,aiohttp]",
