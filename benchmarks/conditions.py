@@ -63,6 +63,8 @@ def machine(run: Run) -> str:
         # KVM gives its name three times, to fill the processor's answer.
         named = found["hypervisor"].replace("KVMKVMKVM", "KVM")
         words += [found["kernel"], f"hypervisor: {named}"]
+    if found.get("polling", "none") != "none":
+        words.append(f"idle cores poll for {found['polling']}")
     return ", ".join(words)
 
 

@@ -470,3 +470,18 @@ def test_the_machine_is_described_by_its_first_processor() -> None:
     assert machine.hypervisor_name(cpuinfo, "", [], [[], []]) == "unnamed"
     named = machine.hypervisor_name(cpuinfo, "KVMKVMKVM", [], [["Maker"], ["Machine 5"]])
     assert named == "KVMKVMKVM (Maker Machine 5)"
+
+
+@pytest.mark.parametrize(
+    ("driver", "nanoseconds", "polling"),
+    [
+        (["haltpoll"], ["200000"], "200 µs"),
+        (["haltpoll"], ["0"], "none"),
+        (["intel_idle"], ["200000"], "none"),
+        ([], [], "none"),
+    ],
+)
+def test_a_machine_says_how_long_idle_cores_poll(
+    driver: list[str], nanoseconds: list[str], polling: str
+) -> None:
+    assert machine.halt_polling(driver, nanoseconds) == polling
