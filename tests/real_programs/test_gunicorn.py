@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import json
 import os
 import signal
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -13,6 +16,7 @@ from typing import Any
 import ended
 import pytest
 
+import goloop
 from real_programs.programs import APPS, LOOP, Program, Programs, free_port, get, needs, workers_of
 
 needs("gunicorn.workers.gasgi", "starlette", "uvicorn_worker", "aiohttp")
@@ -89,6 +93,40 @@ def test_gunicorn_restarts_gracefully(programs: Programs, worker: str, preload: 
     server.until_says("lifespan: startup", 4)
     server.until_says("lifespan: shutdown", 2)
     assert server.end().count("lifespan: shutdown") == 4
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_connections_accepted_before_a_shutdown_begin_before_the_wait(
+    monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """gunicorn waits for begun connections only, and then closes the loop with the others."""
+    workers = importlib.import_module("goloop.workers")
+    begun: list[asyncio.BaseTransport] = []
+    at_the_wait: list[int] = []
+
+    class Connection(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            begun.append(transport)
+
+    async def waits(self: object) -> None:
+        at_the_wait.append(len(begun))
+
+    async def shut_down() -> None:
+        server = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname()):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            worker = object.__new__(workers.GoloopWorker)
+            worker.servers = [server]
+            await worker._shutdown()
+            for _ in range(10):
+                await asyncio.sleep(0)
+        for transport in begun:
+            transport.close()
+
+    monkeypatch.setattr(workers._ASGIWorker, "_shutdown", waits)
+    goloop.run(shut_down())
+    assert at_the_wait == [len(begun)]
 
 
 @pytest.mark.parametrize("preload", ["no preload", "preload"])
