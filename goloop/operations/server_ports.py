@@ -51,6 +51,11 @@ class Port:
         if not reserve or sys.platform != "linux":
             self.release()
 
+    @property
+    def is_reserved(self) -> bool:
+        """True until release(), if the port is reserved at all."""
+        return self._held is not None
+
     def __enter__(self) -> Port:
         """Return the port."""
         return self

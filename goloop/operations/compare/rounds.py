@@ -294,7 +294,7 @@ class _Server:
                 if self._reserved is None or number + 1 == _PORT_TRIES:
                     raise
                 used = server_ports.is_in_use(plan.host, self.port)
-                if not used and not self._found.reserves_ports:
+                if not used and not self._reserved.is_reserved:
                     words = f"{taken}. {_OTHER_PORT.format(port=self.port)}"
                     raise Failure(words, taken.output) from None
             self.program.end()
