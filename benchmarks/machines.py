@@ -19,8 +19,9 @@ from benchmarks.usual import best_python, in_usual
 HEADING = "Other machines"
 WORDS = f"""\
 The same rows on each measured machine, in relation to {BASE}. A ratio belongs to its machine: it
-changes with the costs of a system call and of a wake-up. Rates above 1 and processor times below 1
-are better. The rows above, and the tables of all rows, are those of machine A."""
+changes with the costs of a system call and of a wake-up
+([how](benchmarks.md#how-the-results-depend-on-the-machine)). Rates above 1 and processor times
+below 1 are better. The rows above, and the tables of all rows, are those of machine A."""
 
 
 def files(docs: Path) -> dict[str, Path]:
