@@ -10,6 +10,7 @@ another machine: machines.py.
 from __future__ import annotations
 
 import string
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -453,7 +454,9 @@ def losses(chosen: Chosen) -> str:
     of = f"{len(rows)} cases, measured with {', '.join(rivals)}"
     if not lines:
         return f"None of {of}."
-    return f"{len(lines)} values of {of}:\n\n{table(['case', 'figure', 'faster loops'], lines)}"
+    certain = f"In {sum(map(front.is_lost, rows)) or 'none'} of the cases a whole interval is above 1."
+    words = textwrap.fill(f"{len(lines)} values of {of}. {certain}", 100)
+    return f"{words}\n\n{table(['case', 'figure', 'faster loops'], lines)}"
 
 
 def _ahead(row: Row, key: str) -> list[str]:

@@ -167,9 +167,13 @@ def test_a_case_is_lost_by_each_of_its_figures() -> None:
         for loop, ms, kib in (("goloop", 40.0, 9_000.0), ("asyncio", 20.0, 10_000.0)):
             run.add("startup-time", loop, number, {"ms": ms, "kib": kib})
             run.add("startup-memory", loop, number, {"ms": ms, "kib": kib})
-    lines = report.losses(dict.fromkeys(run.samples, run)).split("\n")
-    assert lines[0] == "3 values of 4 cases, measured with asyncio, uvloop, rloop:"
-    assert [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[4:]] == [
+    words, _empty, rows = report.losses(dict.fromkeys(run.samples, run)).partition("\n\n")
+    assert words.split() == (
+        "3 values of 4 cases, measured with asyncio, uvloop, rloop. In 3 of the cases a whole "
+        "interval is above 1."
+    ).split()
+    lines = rows.split("\n")
+    assert [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]] == [
         ["Protocol echo, 1 KiB ×10", "CPU", "uvloop 1.50× (1.50–1.50)"],
         ["aiohttp hello ×100 at 60 %", "median", "uvloop 1.20× (1.20–1.20)"],
         ["interpreter up to first loop", "ms", "asyncio 2.00× (2.00–2.00)"],
