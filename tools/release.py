@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -66,10 +67,10 @@ def tree() -> str:
     changed = environments.output(["git", "status", "--porcelain"]).splitlines()
     if changed:
         raise Left(f"{commit}, and {len(changed)} files that are not committed")
-    tag = environments.output(["git", "tag", "--points-at", "HEAD"]).split()
-    if not tag:
-        raise Left(f"{commit}: the tag, such as v0.3.0, when all else is done")
-    return f"{commit}, {tag[0]}"
+    tag = "v" + version_of((ROOT / "goloop/_internal/version.py").read_text())
+    if tag not in environments.output(["git", "tag", "--points-at", "HEAD"]).split():
+        raise Left(f"{commit}: the tag {tag.removesuffix('.dev0')}, when all else is done")
+    return f"{commit}, {tag}"
 
 
 def notes() -> str:
@@ -99,7 +100,9 @@ def distributions() -> str:
 def checksums() -> str:
     """SHA256SUMS has a line for each file, for `sha256sum --check`."""
     out = ROOT / "dist"
-    files = sorted(path for path in out.iterdir() if path.suffix in (".whl", ".gz", ".json"))
+    files = sorted(path for path in out.glob("*") if path.suffix in (".whl", ".gz", ".json"))
+    if not files:
+        raise Failed("dist has no distribution")
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in files]
     (out / "SHA256SUMS").write_text("\n".join(lines) + "\n")
     return f"{len(files)} files"
@@ -124,13 +127,15 @@ def release() -> None:
     """Runs all steps, and prints and stores the report; raises Failed if one has failed."""
     rows: list[tuple[str, str, str]] = []
     for name, step in STEPS.items():
+        if name == "checksums" and any(row[:2] == ("distributions", "FAILED") for row in rows):
+            continue  # an incomplete set has none
         say(f"release: {name}")
         began = time.monotonic()
         try:
             state, text = "done", step()
         except Left as reason:
             state, text = "left to a person", str(reason)
-        except Failed as reason:
+        except (Failed, OSError, ValueError, subprocess.SubprocessError) as reason:
             state, text = "FAILED", str(reason)
         seconds = time.monotonic() - began
         rows.append((name, state, text if seconds < 10 else f"{text} ({seconds:.0f} s)"))

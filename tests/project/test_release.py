@@ -66,6 +66,21 @@ def test_sections() -> None:
         release.version_of("")
 
 
+def test_a_commit_with_another_tag_is_left_to_a_person(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states(root, "1.2.0", "- 2026-11-29")
+    tags = ["v9.9.9\nother\n", "v9.9.9\nv1.2.0\n"]
+
+    def output(command: list[str]) -> str:
+        return tags.pop(0) if command[1] == "tag" else "abc\n" * (command[1] == "rev-parse")
+
+    monkeypatch.setattr(release.environments, "output", output)
+    with pytest.raises(release.Left, match=r"^abc: the tag v1\.2\.0, when all else is done$"):
+        release.tree()
+    assert release.tree() == "abc, v1.2.0"
+
+
 def test_notes_that_nothing_is_published_are_left_to_a_person(root: Path) -> None:
     (root / "README.md").write_text("\n<!-- before the first release -->\n")
     with pytest.raises(release.Left, match=r"README\.md"):
@@ -111,3 +126,22 @@ def test_report_after_a_failure(
         "| two | FAILED | no compiler |",
         "| three | left to a person | the tag |",
     ]
+
+
+def test_report_of_distributions_that_fail_has_no_checksums(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "dist").rmdir()
+    for name in ("version and changelog", "commit and tag", "notes of the pages"):
+        monkeypatch.setitem(release.STEPS, name, lambda: "right")
+
+    def fails() -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(release.wheels, "wheels", fails)
+    with pytest.raises(Failed, match="release"):
+        release.release()
+    rows = (root / "dist" / "report.md").read_text().splitlines()[2:]
+    assert rows[3:] == ["| distributions | FAILED | no space left |"]
+    with pytest.raises(Failed, match="no distribution"):
+        release.checksums()
