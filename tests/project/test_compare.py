@@ -332,8 +332,11 @@ def test_a_server_of_another_address_is_an_error_with_that_host(folder: Path) ->
     assert " of 127.0.0.2, not of 127.0.0.1: pass --host 127.0.0.2" in done.stdout
 
 
-def test_a_program_that_is_not_a_server_is_an_error_with_the_option_run(folder: Path) -> None:
-    (folder / "client.py").write_text("import asyncio\nasyncio.run(asyncio.sleep(0))\n")
+@pytest.mark.parametrize("program", ["import asyncio\nasyncio.run(asyncio.sleep(0))", "print(1)"])
+def test_a_program_that_is_not_a_server_is_an_error_with_the_option_run(
+    folder: Path, program: str
+) -> None:
+    (folder / "client.py").write_text(program)
     done = compare(folder, "client.py", *SHORT)
     assert done.returncode == 1
     assert "ended by itself, with status 0, before it listened on a port" in done.stdout

@@ -205,7 +205,8 @@ class Program:
 
     def _early_end(self, status: int) -> Failure:
         """Return the failure of a server that has ended before it accepted a connection."""
-        if status == 0 and self.uses_loop():
+        if status == 0:
+            self.uses_loop()  # raises Failure if the program chose another loop
             return self.failure(
                 "the program ended by itself, with status 0, before it listened on a port: "
                 "measure a program that is not a server by --run"
