@@ -163,6 +163,58 @@ def test_loops_that_answer_no_request_have_no_table() -> None:
     assert "full load" not in "\n".join(report.lines(found, "the machine"))
 
 
+def unanswered(loop: str, every: int) -> Callable[[Sample], Sample]:
+    """A change of samples: a loop answers nothing in one of so many rounds."""
+
+    def change(sample: Sample) -> Sample:
+        if sample.loop != loop or sample.round % every:
+            return sample
+        return replace(sample, requests=0, p50=None, p99=None)
+
+    return change
+
+
+def test_a_loop_without_answers_in_some_bursts_is_not_compared() -> None:
+    found = measured({"asyncio": 1.0, "goloop": 1.0}, noise=0.005, change=unanswered("goloop", 3))
+    reason = "goloop answered nothing in 9 of 27 bursts"
+    for loop, reference in (("goloop", "asyncio"), ("asyncio", "goloop")):
+        for quantity in (results.RATE, results.P99, results.CPU):
+            made = results.compare(found, FULL, loop, reference, quantity)
+            assert made.verdict == verdicts.Verdict("can't tell", reason)
+            assert made.ratio is None
+    text = "\n".join(report.lines(found, "the machine"))
+    assert f"\n  goloop and asyncio: can't tell ({reason})\n" in text
+    assert f"note: {reason} with 4 connections, full load" in text
+    assert "disturbed 0 of 45 bursts" in text
+    assert results.disturbed_bursts(found) == (45, 0)
+    (load,) = results.as_json(found, {})["loads"]
+    assert load["loops"]["goloop"]["unanswered"] == 9
+    assert load["loops"]["asyncio"]["unanswered"] == 0
+
+
+def test_bursts_without_an_answer_count_in_the_rate_of_their_loop() -> None:
+    found = measured({"asyncio": 1.0, "goloop": 1.0}, change=unanswered("goloop", 1))
+    found.samples[:6] = measured({"asyncio": 1.0, "goloop": 1.0}, rounds=1).samples
+    rows = {row.loop: row for row in results.rows(found, FULL)}
+    assert rows["goloop"].values["rate"] == 0
+    assert (rows["goloop"].disturbed, rows["goloop"].unanswered) == (0, 24)
+    assert rows["asyncio"].unanswered == 0
+
+
+def test_two_loops_without_answers_are_both_named_with_the_way_out() -> None:
+    def slow(sample: Sample) -> Sample:
+        requests = int(sample.round > (2 if sample.loop == "goloop" else 4))
+        return replace(sample, requests=requests, disturbance="others" * (1 - requests))
+
+    found = measured({"asyncio": 1.0, "goloop": 1.0}, change=slow)
+    made = results.compare(found, FULL, "goloop", "asyncio", results.RATE)
+    assert made.verdict.reason == (
+        "goloop answered nothing in 9 of 27 bursts, asyncio answered nothing in 15 of 27 bursts: "
+        "for slow requests pass a larger --seconds"
+    )
+    assert results.disturbed_bursts(found) == (30, 0)
+
+
 # ---- rounds and progress -------------------------------------------------------------------------
 
 

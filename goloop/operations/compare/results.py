@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from .loops import ASYNCIO, GOLOOP
 from .measuring.intervals import MIN_ROUNDS, Ratio, ratio
-from .verdicts import MOST_DISTURBED, NEAR, TOO_WIDE, Verdict, judge, round_values
+from .verdicts import (
+    CANNOT_TELL,
+    MOST_DISTURBED,
+    NEAR,
+    TOO_WIDE,
+    Verdict,
+    judge,
+    round_values,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,12 +63,13 @@ CPU_OF_RUN = Quantity("cpu", "CPU time", "CPU time", *_LESS_CPU)
 class Row:
     """The medians of a loop under a load, of its quiet bursts or of all if few are quiet.
 
-    An unknown median is None.
+    An unknown median is None. Bursts without an answer are neither disturbed nor unknown.
     """
 
     loop: str
     values: dict[str, float | None]
     bursts: int
+    unanswered: int
     disturbed: int
     unknown: int
     errors: int
@@ -153,10 +162,12 @@ def rows(found: Measurement, scenario: Scenario) -> list[Row]:
         for quantity in quantities(found, scenario):
             known = [v for s in quiet if (v := value(s, quantity.key)) is not None]
             values[quantity.key] = statistics.median(known) if known else None
-        disturbed = sum(bool(sample.disturbance) for sample in some)
-        unknown = sum(sample.disturbance is None for sample in some)
+        answered = _answered(some)
+        unanswered = len(some) - len(answered)
+        disturbed = sum(bool(sample.disturbance) for sample in answered)
+        unknown = sum(sample.disturbance is None for sample in answered)
         errors = sum(sample.errors for sample in some)
-        made.append(Row(loop.name, values, len(some), disturbed, unknown, errors))
+        made.append(Row(loop.name, values, len(some), unanswered, disturbed, unknown, errors))
     return made
 
 
@@ -175,8 +186,14 @@ def subjects(found: Measurement) -> list[str]:
 def compare(
     found: Measurement, scenario: Scenario, loop: str, reference: str, quantity: Quantity
 ) -> Comparison:
-    """Compare two loops under a load."""
+    """Compare two loops under a load.
+
+    There is no ratio if a loop answered nothing in a burst: the other bursts alone would make this
+    loop look better than it is.
+    """
     both = [_samples(found, scenario, name) for name in (loop, reference)]
+    if missing := _missing_answers(both):
+        return Comparison(loop, reference, quantity, None, Verdict(CANNOT_TELL, missing))
     share = _disturbed_share([sample for some in both for sample in some])
     disturbed = share > MOST_DISTURBED
     by_round = []
@@ -237,14 +254,45 @@ def comparisons(found: Measurement, scenario: Scenario) -> list[Comparison]:
 
 
 def disturbed_bursts(found: Measurement) -> tuple[int, int]:
-    """Return the numbers of bursts with a known disturbance, and of disturbed bursts."""
-    known = [sample for sample in found.samples if sample.disturbance is not None]
+    """Return the numbers of bursts with a known disturbance, and of disturbed bursts.
+
+    Bursts without an answer are left out.
+    """
+    known = [sample for sample in _answered(found.samples) if sample.disturbance is not None]
     return len(known), sum(bool(sample.disturbance) for sample in known)
 
 
+def unknown_disturbances(found: Measurement) -> int:
+    """Return the number of answered bursts for which it is unknown whether others disturbed them."""
+    return sum(sample.disturbance is None for sample in _answered(found.samples))
+
+
+def unanswered_words(loop: str, unanswered: int, bursts: int) -> str:
+    """Return the words for a loop that answered no request in some of its bursts."""
+    return f"{loop} answered nothing in {unanswered} of {bursts} bursts"
+
+
+def _answered(samples: Sequence[Sample]) -> list[Sample]:
+    """Return the bursts in which at least one request was answered."""
+    return [sample for sample in samples if sample.requests]
+
+
+def _missing_answers(both: Sequence[Sequence[Sample]]) -> str:
+    """Return that two loops did not answer in some of their bursts, as a reason; or ""."""
+    counts = [(some, len(some) - len(_answered(some))) for some in both]
+    words = ", ".join(
+        unanswered_words(some[0].loop, missing, len(some)) for some, missing in counts if missing
+    )
+    requests = [sample.requests for some in both for sample in some]
+    if words and statistics.median(requests) < MIN_REQUESTS:
+        words += ": for slow requests pass a larger --seconds"
+    return words
+
+
 def _disturbed_share(samples: Sequence[Sample]) -> float:
-    """Return the share of disturbed bursts."""
-    return sum(bool(sample.disturbance) for sample in samples) / max(1, len(samples))
+    """Return the share of disturbed bursts among the answered ones."""
+    answered = _answered(samples)
+    return sum(bool(sample.disturbance) for sample in answered) / max(1, len(answered))
 
 
 def _samples(found: Measurement, scenario: Scenario, loop: str) -> list[Sample]:
@@ -315,6 +363,7 @@ def _load_as_json(found: Measurement, scenario: Scenario) -> dict[str, Any]:
             row.loop: {
                 **row.values,
                 "bursts": row.bursts,
+                "unanswered": row.unanswered,
                 "disturbed": row.disturbed,
                 "unknown": row.unknown,
                 "errors": row.errors,

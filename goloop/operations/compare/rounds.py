@@ -361,7 +361,7 @@ def _burst(
             result["client_cpu"],
             result["p50"],
             result["p99"],
-            result["disturbance"] if result["requests"] else "no request was answered",
+            result["disturbance"],
             result["measured_errors"],
         )
     )

@@ -118,8 +118,7 @@ def _notes(found: Measurement) -> Iterator[str]:
             f"{noun} are left out; if more than a third are disturbed, all {noun} count, and the "
             "result is marked"
         )
-    if known < len(found.samples):
-        number = len(found.samples) - known
+    if number := results.unknown_disturbances(found):
         yield f"it is not known whether other programs or the host disturbed {number} {noun}"
     for scenario in found.scenarios:
         for row in results.rows(found, scenario):
@@ -129,5 +128,8 @@ def _notes(found: Measurement) -> Iterator[str]:
                     f"{row.loop} answered only {rate:,.0f} of {scenario.rate:,.0f} requests/s "
                     f"with {scenario.connections} connections"
                 )
+            if row.unanswered:
+                words = results.unanswered_words(row.loop, row.unanswered, row.bursts)
+                yield f"{words} with {scenario}"
             if row.errors:
                 yield f"{row.loop}: {row.errors} errors with {scenario}"
