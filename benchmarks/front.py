@@ -62,9 +62,10 @@ ROWS: tuple[tuple[str, str], ...] = (
     ("a task", "create-task"),
 )
 PROGRAMS = (
-    "FastAPI runs on uvicorn; with +db each request queries PostgreSQL by asyncpg. Messages of streams and TLS have 1 KiB, those of UDP 512 bytes. The "
-    "HTTP client is aiohttp's, of nginx, and httpx is another one. A task is created and awaited. "
-    "×100: 100 connections, each with one request or message under way."
+    "FastAPI runs on uvicorn; with +db each request queries PostgreSQL by asyncpg. Messages of "
+    "streams and TLS have 1 KiB, those of UDP 512 bytes. The HTTP client is aiohttp's, of nginx, "
+    "and httpx is another one. A task is created and awaited. ×100: 100 connections, each with one "
+    "request or message under way."
 )
 # The groups of the cases that are web servers, and their names.
 WEB = ("aiohttp", "uvicorn", "fastapi", "fastapi-h11", "fastapi-sync", "fastapi-asyncpg")

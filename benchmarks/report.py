@@ -454,7 +454,9 @@ def losses(chosen: Chosen) -> str:
     of = f"{len(rows)} cases, measured with {', '.join(rivals)}"
     if not lines:
         return f"None of {of}."
-    certain = f"In {sum(map(front.is_lost, rows)) or 'none'} of the cases a whole interval is above 1."
+    certain = (
+        f"In {sum(map(front.is_lost, rows)) or 'none'} of the cases a whole interval is above 1."
+    )
     words = textwrap.fill(f"{len(lines)} values of {of}. {certain}", 100)
     return f"{words}\n\n{table(['case', 'figure', 'faster loops'], lines)}"
 

@@ -190,8 +190,8 @@ def table(page: str) -> str:
         (
             "CPython's own asyncio tests",
             f"{cpython['tests'] - cpython['different']} of {cpython['tests']} end as on asyncio "
-            f"(CPython {newest}); {link('the rest', 'tests/conformance/expectations.py')} uses private "
-            "names of asyncio's loops",
+            f"(CPython {newest}); {link('the rest', 'tests/conformance/expectations.py')} uses "
+            "private names of asyncio's loops",
             f"every change, on CPython {oldest.rpartition('.')[0]} to {newest.rpartition('.')[0]}",
         ),
         (

@@ -22,6 +22,28 @@ def test_pages_have_the_table_of_the_records(page: str) -> None:
     assert blocks.replaced(text, proof.BEGIN, proof.END, proof.table(page)) == text
 
 
+def test_the_page_of_suites_has_the_numbers_of_the_records() -> None:
+    """A row's numbers of tests passed and expected to fail are the sums over its suites."""
+    page = (ROOT / "docs/compatibility.md").read_text()
+    rows = re.findall(
+        r"^\|.*`python tests/external/(\S+?)(?:_suite)?\.py ?(.*)` \|(.*)\|", page, re.M
+    )
+    suites = proof.read()["suites"]
+    shown = {name: cells for program, names, cells in rows for name in names.split() or [program]}
+    assert shown.keys() == suites.keys()
+    for _program, names, cells in rows:
+        some = [suites[name] for name in names.split() or ["anyio"]]
+        asyncio, ours = cells.split(" | ", 1)
+        numbers = re.findall(r"(\d+)(?: and (\d+))? (?:passed|expected to fail)", asyncio)
+        tests = sum(int(number) for pair in numbers for number in pair if number)
+        assert tests == sum(suite["tests"] for suite in some), names
+        different = sum(suite["different"] for suite in some)
+        failed = re.search(r"(\d+) passed, (\d+) failed", ours)
+        assert (failed and failed.groups()) == (
+            (f"{tests - different}", f"{different}") if different else None
+        ), names
+
+
 def test_the_records_of_this_cpython_are_those_of_its_tests() -> None:
     """Only the counts are compared; tests/conformance checks the outcome of each test."""
     version = platform.python_version()
