@@ -316,10 +316,10 @@ def test_a_server_that_listens_elsewhere_is_an_error_with_a_way_out(folder: Path
 def test_a_server_of_its_own_port_is_an_error_with_that_port(folder: Path) -> None:
     with server_ports.Port("127.0.0.1", reserve=False) as free:
         port = str(free.number)
-    done = compare(folder, *SHORT, "--rounds", "1", "--", "server.py", port)
+    done = compare(folder, *SHORT, "--start-limit", "6", "--", "server.py", port)
     assert done.returncode == 1
     assert f"the server listens on port {port}, not on " in done.stdout
-    assert f": pass --port {port}, or write {{port}} in its arguments" in done.stdout
+    assert f" after 6 s: pass --port {port}, or write {{port}} in its arguments" in done.stdout
     # The other loop's server gets neither that port nor a new one.
     assert "The port in use is not " in done.stdout
     assert "pass the server's own port by --port" in done.stdout
@@ -327,7 +327,7 @@ def test_a_server_of_its_own_port_is_an_error_with_that_port(folder: Path) -> No
 
 def test_a_server_of_another_address_is_an_error_with_that_host(folder: Path) -> None:
     (folder / "other.py").write_text(SERVER.replace('"127.0.0.1"', '"127.0.0.2"'))
-    done = compare(folder, "other.py", *SHORT, "--rounds", "1")
+    done = compare(folder, "other.py", *SHORT, "--start-limit", "6")
     assert done.returncode == 1
     assert " of 127.0.0.2, not of 127.0.0.1: pass --host 127.0.0.2" in done.stdout
 

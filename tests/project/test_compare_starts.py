@@ -1,12 +1,15 @@
-"""Starts, bursts and ends of the programs of `goloop compare`, with a clock and ends of the test."""
+"""Starts and bursts of the programs of `goloop compare`, without real servers."""
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
 
-from goloop.operations.compare import arguments, loops, rounds
+from goloop.operations import server_ports
+from goloop.operations.compare import arguments, loops, rounds, servers
+from goloop.operations.compare.measuring.turns import Failure
 
 FULL = rounds.Scenario(4)
 
@@ -41,3 +44,73 @@ def test_a_burst_without_an_answer_is_stored_with_its_real_disturbance() -> None
     rounds._burst(found, client, program, (FULL, 1, 0.0))
     (sample,) = found.samples
     assert (sample.requests, sample.disturbance) == (0, "")
+
+
+# ---- starts --------------------------------------------------------------------------------------
+
+
+class Clock:
+    """The module time of a program that waits for its server: a sleep takes no real time."""
+
+    now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of servers, and a server that listens on port 9000 at once."""
+    made = Clock()
+    monkeypatch.setattr(servers, "time", made)
+    others = [("127.0.0.1", 9000)]
+    monkeypatch.setattr(server_ports, "listening_addresses", lambda pids: others)
+    return made
+
+
+def started(clock: Clock) -> servers.Program:
+    """A program that runs, has made its loop, and was started a second ago."""
+
+    class Running:
+        def poll(self) -> None:
+            return None
+
+    program = servers.Program.__new__(servers.Program)
+    running: Any = Running()
+    program.process = running
+    program.started = clock.now - 1
+    program._record = io.StringIO("process 7\nchosen a.Loop 0.25 10.5\n")
+    program._output = io.BytesIO()
+    program.pids = lambda: [7]  # type: ignore[method-assign]
+    return program
+
+
+def test_a_server_may_listen_on_another_port_before_its_own(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = clock.now
+
+    def accepting(host: str, port: int) -> tuple[str, int] | None:
+        return (host, port) if clock.now > begin + 25 else None
+
+    monkeypatch.setattr(server_ports, "accepting_address", accepting)
+    monkeypatch.setattr(server_ports, "is_listener", lambda address, pids: True)
+    started(clock).wait_until_ready("127.0.0.1", 8000, 30)
+    assert begin + 25 < clock.now < begin + 26
+
+
+def test_another_port_is_the_reason_at_the_limit_of_the_start(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_ports, "accepting_address", lambda host, port: None)
+    begin = clock.now
+    program = started(clock)
+    clock.now += 20  # another loop's server was waited for
+    words = "the server listens on port 9000, not on 8000, after 30 s: pass --port 9000"
+    with pytest.raises(Failure, match=words) as failed:
+        program.wait_until_ready("127.0.0.1", 8000, 30)
+    assert str(failed.value).endswith("pass a larger --start-limit if it listens on 8000 later")
+    assert begin + 29 < clock.now < begin + 30

@@ -263,7 +263,7 @@ def disturbed_bursts(found: Measurement) -> tuple[int, int]:
 
 
 def unknown_disturbances(found: Measurement) -> int:
-    """Return the number of answered bursts for which it is unknown whether others disturbed them."""
+    """Return the number of answered bursts whose disturbance is unknown."""
     return sum(sample.disturbance is None for sample in _answered(found.samples))
 
 

@@ -29,11 +29,6 @@ _LAST_LINES = 20
 _FOREIGN_SECONDS = 1.0
 
 
-# A server that listens elsewhere, and not on its port, for this time will not listen on its port.
-_ELSEWHERE_SECONDS = 3.0
-_SEARCH_SECONDS = 0.5
-
-
 class PortTaken(Failure):
     """A server that does not get its port, because another program has it."""
 
@@ -48,17 +43,27 @@ def ending(status: int) -> str:
         return f"killed by signal {-status}"
 
 
-def _other_address(host: str, port: int, found: Sequence[tuple[str, int]]) -> str:
-    """Return the message for a server that listens at these addresses, and not at its own."""
-    same = [each for each, number in found if number == port]
+def _not_listening(host: str, port: int, limit: float, others: Sequence[tuple[str, int]]) -> str:
+    """Return the message for a server that does not listen on its port within the time limit.
+
+    It listens at these other addresses.
+    """
+    same = [each for each, number in others if number == port]
     if same:
         return (
             f"the server listens on port {port} of {same[0]}, not of {host}: pass --host {same[0]}"
         )
-    number = found[0][1]
+    if others:
+        number = others[0][1]
+        return (
+            f"the server listens on port {number}, not on {port}, after {limit:g} s: pass --port "
+            f"{number}, or write {{port}} in its arguments instead of its port; pass a larger "
+            f"--start-limit if it listens on {port} later"
+        )
     return (
-        f"the server listens on port {number}, not on {port}: pass --port {number}, or write "
-        "{port} in its arguments instead of its port"
+        f"the server does not listen on port {port} after {limit:g} s: write {{port}} "
+        "in its arguments, read the variable PORT, or pass its port by --port. A "
+        "program that is not a server is measured by --run"
     )
 
 
@@ -169,8 +174,6 @@ class Program:
     def wait_until_ready(self, host: str, port: int, limit: float) -> None:
         """Wait until the server accepts connections; raises Failure, PortTaken for a taken port."""
         foreign: float | None = None  # since when another program accepts them
-        elsewhere: float | None = None  # since when the server listens elsewhere
-        next_search = 0.0
         while True:
             if (status := self.process.poll()) is not None:
                 failure = self._early_end(status)
@@ -178,29 +181,20 @@ class Program:
                     raise PortTaken(str(failure), failure.output)
                 raise failure
             now = time.perf_counter()
-            if self.uses_loop():
-                if address := server_ports.accepting_address(host, port):
-                    if server_ports.is_listener(address, self.pids()) is not False:
-                        return
-                    foreign = foreign or now
-                    if now - foreign > _FOREIGN_SECONDS:
-                        raise PortTaken(
-                            f"another program listens on the server's port {port}: end it, or "
-                            "choose another port",
-                            self.last_output(),
-                        )
-                elif now > next_search:
-                    next_search = now + _SEARCH_SECONDS
-                    others = server_ports.listening_addresses(self.pids())
-                    elsewhere = (elsewhere or now) if others else None
-                    if elsewhere and now - elsewhere > _ELSEWHERE_SECONDS:
-                        raise self.failure(_other_address(host, port, others))
+            if self.uses_loop() and (address := server_ports.accepting_address(host, port)):
+                if server_ports.is_listener(address, self.pids()) is not False:
+                    return
+                foreign = foreign or now
+                if now - foreign > _FOREIGN_SECONDS:
+                    raise PortTaken(
+                        f"another program listens on the server's port {port}: end it, or "
+                        "choose another port",
+                        self.last_output(),
+                    )
             if now - self.started > limit:
-                raise self.failure(
-                    f"the server does not listen on port {port} after {limit:g} s: write {{port}} "
-                    "in its arguments, read the variable PORT, or pass its port by --port. A "
-                    "program that is not a server is measured by --run"
-                )
+                # Not earlier: a server may first listen on another port, for its metrics.
+                others = server_ports.listening_addresses(self.pids())
+                raise self.failure(_not_listening(host, port, limit, others))
             time.sleep(0.02)
 
     def _early_end(self, status: int) -> Failure:
