@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 from typing import Any
 
 import pytest
@@ -114,3 +115,15 @@ def test_another_port_is_the_reason_at_the_limit_of_the_start(
         program.wait_until_ready("127.0.0.1", 8000, 30)
     assert str(failed.value).endswith("pass a larger --start-limit if it listens on 8000 later")
     assert begin + 29 < clock.now < begin + 30
+
+
+def test_a_signal_while_a_start_fails_is_not_lost() -> None:
+    def start() -> None:
+        with servers.uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            raise OSError("no such program")
+
+    with pytest.raises(KeyboardInterrupt) as ended:
+        start()
+    assert isinstance(ended.value.__context__, OSError)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

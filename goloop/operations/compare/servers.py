@@ -81,8 +81,8 @@ def uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if caught:
-        signal.raise_signal(caught[0])
+        if caught:
+            signal.raise_signal(caught[0])
 
 
 class Program:
