@@ -419,11 +419,12 @@ def test_a_server_that_is_run_to_its_end_is_an_error_that_omits_run(
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PORT", "0")
     monkeypatch.setattr(rounds, "_LOOK_SECONDS", 0.05)
-    plan = arguments.parse(["--run", "server.py", "--loops", "goloop,asyncio"])
+    words = ["--run", "server.py", "--loops", "goloop,asyncio", "--start-limit", "0.5"]
+    plan = arguments.parse(words)
     found = rounds.measure(plan, lambda words: None)
     assert set(found.failures) == {"goloop", "asyncio"}
     for failure in found.failures.values():
-        assert ", and neither ends nor works: omit --run for a server" in str(failure)
+        assert "has neither ended nor worked for 0.5 s: omit --run for a server" in str(failure)
 
 
 def test_a_program_that_chooses_its_loop_is_not_compared(folder: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import itertools
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from goloop.operations import server_ports
 from goloop.operations.compare import arguments, loops, rounds, servers
+from goloop.operations.compare.measuring import machine
 from goloop.operations.compare.measuring.turns import Failure
 
 FULL = rounds.Scenario(4)
@@ -127,3 +130,44 @@ def test_a_signal_while_a_start_fails_is_not_lost() -> None:
         start()
     assert isinstance(ended.value.__context__, OSError)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# ---- programs that end ---------------------------------------------------------------------------
+
+# A program that listens on a port, waits, and ends.
+WAITING = """
+import asyncio
+
+async def main():
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    await asyncio.sleep(0.6)
+    server.close()
+
+asyncio.run(main())
+"""
+
+
+def run_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> dict[str, Failure]:
+    """Run the waiting program once on each loop, looking often; return the failures."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "waits.py").write_text(WAITING)
+    monkeypatch.setattr(rounds, "_LOOK_SECONDS", 0.01)
+    words = ["--run", "waits.py", "--loops", "goloop,asyncio", "--rounds", "1"]
+    plan = arguments.parse([*words, "--start-limit", limit])
+    return rounds.measure(plan, lambda progress: None).failures
+
+
+def test_a_program_that_listens_and_waits_is_run_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_waiting(tmp_path, monkeypatch, "30") == {}
+
+
+def test_a_program_whose_child_has_ended_is_not_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPU time of a program is less after one of its processes has ended."""
+    less = itertools.count(1000.0, -1.0)
+    monkeypatch.setattr(server_ports, "family_of", lambda pid: [pid])
+    monkeypatch.setattr(machine, "cpu_seconds", lambda pid: next(less))
+    assert run_waiting(tmp_path, monkeypatch, "0.1") == {}

@@ -52,7 +52,8 @@ the measurement
   --bursts N           bursts of each loop in a round (3)
   --seconds S          length of a burst (0.3)
   --server-cores N     cores of the server, for servers with several processes or threads (1)
-  --start-limit S      time in which a server must accept connections (30)
+  --start-limit S      time in which a server must accept connections (30); with --run, the time
+                       after which an idle program that listens on a port counts as a server
   --svg FILE           file of the picture (goloop-compare.svg)
   --json FILE          also write all results to a file; - prints them instead of the tables
   -h, --help           show this help

@@ -45,10 +45,9 @@ _OTHER_PORT = (
 _PORT_TRIES = 5
 # Answers with this status or a higher one are failures.
 _BAD_STATUS = 400
-# A program that ends is looked at this often, in seconds; after so many looks in which it used less
-# CPU time than this, in seconds, it is idle.
+# A program that ends is looked at this often, in seconds; it is idle between two looks if its CPU
+# time changes by less than this, in seconds. (It is less after one of its processes has ended.)
 _LOOK_SECONDS = 1.0
-_IDLE_LOOKS = 5
 _IDLE_CPU = 0.01
 # Bursts without an answer, before a server without any other counts as one that does not answer.
 _MAX_SILENT = 3
@@ -398,7 +397,7 @@ def _run_round(
         with contextlib.ExitStack() as stack:
             with uninterrupted():
                 program = stack.enter_context(Program(loop, found.plan.command(0), [], {}, keeper))
-            status, used = _wait_for_end(program)
+            status, used = _wait_for_end(program, found.plan.start_limit)
             ended, seconds = time.monotonic(), time.perf_counter() - program.started
             program.process.returncode = code = os.waitstatus_to_exitcode(status)
             if code:
@@ -437,25 +436,28 @@ def _run_round(
     take_turns(found.active(), run, found.fail)
 
 
-def _wait_for_end(program: Program) -> tuple[int, Any]:
+def _wait_for_end(program: Program, limit: float) -> tuple[int, Any]:
     """Wait until a program ends; return its wait status and its resource usage.
 
-    Raises Failure for a program that listens on a port and uses no CPU time, as an unused server.
+    Raises Failure for a program that listens on a port and is idle for the limit in seconds, as an
+    unused server.
     """
     pid = program.process.pid
-    idle, last = 0, None
+    last, since = 0.0, time.monotonic()
     with contextlib.suppress(OSError, AttributeError), _pidfd(pid) as fd:  # Linux has it
         while not select.select([fd], [], [], _LOOK_SECONDS)[0]:
             pids = program.pids()
             cpu = sum(machine.cpu_seconds(each) or 0.0 for each in pids)
-            idle = idle + 1 if last is not None and cpu - last < _IDLE_CPU else 0
+            if abs(cpu - last) >= _IDLE_CPU:
+                since = time.monotonic()
             last = cpu
-            if idle < _IDLE_LOOKS:
+            if time.monotonic() - since < limit:
                 continue
             for host, port in server_ports.listening_addresses(pids):
                 raise program.failure(
-                    f"the program listens on {host}, port {port}, and neither ends nor works: "
-                    "omit --run for a server"
+                    f"the program listens on {host}, port {port}, and has neither ended nor worked "
+                    f"for {limit:g} s: omit --run for a server, or pass a larger --start-limit for "
+                    "a program that waits longer"
                 )
     _, status, used = os.wait4(pid, 0)
     return status, used
