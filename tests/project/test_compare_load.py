@@ -1,14 +1,18 @@
-"""The command line of `goloop compare`, and the answers that its load generator understands."""
+"""The command line of `goloop compare`, its load generator, and the answers that this knows."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from goloop.operations.compare import arguments, loops
+from goloop.operations import server_ports
+from goloop.operations.compare import arguments, load, loops
 from goloop.operations.compare.answers import Answer, BadAnswer, read_requests, request
 
 # ---- answers -------------------------------------------------------------------------------------
@@ -71,6 +75,68 @@ def test_other_answers_are_refused_by_their_first_bytes(data: bytes) -> None:
 def test_a_file_without_requests_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="request"):
         read_requests(text, "localhost")
+
+
+# ---- bursts --------------------------------------------------------------------------------------
+
+
+def order(port: int) -> dict[str, Any]:
+    """An order of a burst that lasts until it is cancelled."""
+    return {
+        "kind": "tcp", "host": "127.0.0.1", "port": port, "connections": 1, "rate": None,
+        "payloads": [base64.b64encode(b"hello").decode()], "tls": False, "insecure": False,
+        "warmup": 0.0, "seconds": 1000, "limit": 30, "pids": [], "shares_core": False, "cores": [],
+    }  # fmt: skip
+
+
+def test_a_listener_that_was_away_during_a_burst_gets_connections_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(load, "_REFUSED_SECONDS", -1.0)  # the first refusal is long enough
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        asked, again = asyncio.Event(), asyncio.Event()
+
+        async def close_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(5)
+            server.close()
+            writer.transport.abort()
+            asked.set()
+
+        async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(5)
+            again.set()
+            writer.transport.abort()
+
+        server = await asyncio.start_server(close_at_once, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        refused = asyncio.Event()
+
+        def add_error(burst: load.Burst, words: str) -> None:
+            if words.startswith("connecting: "):
+                refused.set()
+
+        monkeypatch.setattr(load.Burst, "add_error", add_error)
+        task = loop.create_task(load.run_burst(order(port)))
+        async with asyncio.timeout(20):
+            await asked.wait()
+            await refused.wait()
+            async with await asyncio.start_server(note, "127.0.0.1", port):
+                await again.wait()
+                task.cancel()
+                await asyncio.wait([task])
+
+    asyncio.run(main())
+
+
+def test_a_server_that_does_not_listen_before_a_burst_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(load, "_REFUSED_SECONDS", -1.0)
+    with server_ports.Port("127.0.0.1", reserve=False) as free:
+        result = asyncio.run(load.run_burst(order(free.number)))
+    assert result["error"].startswith("the server does not accept connections any more: ")
 
 
 # ---- the command line ----------------------------------------------------------------------------

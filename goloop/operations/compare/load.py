@@ -54,7 +54,7 @@ class Burst:
     errors: dict[str, int] = field(default_factory=dict)
     begin: float = 0.0
     wrong: str = ""  # the first bytes that the server should not have sent, and the way out
-    fatal: str = ""  # the reason why no further connection is tried
+    fatal: str = ""  # the reason, found before the load begins, why no connection is tried again
     refused_since: float | None = None
 
     def add_error(self, words: str) -> None:
@@ -142,7 +142,9 @@ class Client(asyncio.Protocol):
                 )
             except OSError as error:
                 burst.add_error(f"connecting: {error}")
-                burst.fatal = burst.fatal or _fatal_reason(burst, error)
+                # During a burst the listener may come back, and its absence counts as errors.
+                if not burst.begin:
+                    burst.fatal = burst.fatal or _fatal_reason(burst, error)
                 await asyncio.sleep(0.05)
             else:
                 burst.refused_since = None
