@@ -241,6 +241,16 @@ def test_automatic_rounds_end_with_narrow_intervals(
     assert results.needs_rounds(found) is goes_on
 
 
+def test_a_loop_that_failed_needs_no_further_rounds() -> None:
+    speeds = {"asyncio": 1.0, "again": 1.0, "failed": 1.0}
+    for failed in ("failed", "asyncio"):
+        found = measured(speeds, noise=0.001)
+        found.samples = [s for s in found.samples if s.loop != failed or s.round < 2]
+        assert results.needs_rounds(found)
+        found.failures[failed] = Failure("the server ended")
+        assert not results.needs_rounds(found)
+
+
 def test_a_wide_rate_needs_no_round_if_only_cpu_time_can_be_told() -> None:
     def spoil(sample: Sample) -> Sample:
         chance = random.Random(f"{sample.loop} {sample.round} {sample.requests}")

@@ -226,13 +226,14 @@ def needs_rounds(found: Measurement) -> bool:
     """Return true if more rounds may change a verdict, or narrow a wide interval.
 
     The width decides, not the verdict, so that looking again after each round favours no loop. A
-    ratio that another thing than the number of rounds makes useless needs none.
+    ratio that another thing than the number of rounds makes useless needs none, nor does one of a
+    loop that has failed and gets no further rounds.
     """
     if found.rounds < MIN_ROUNDS:
         return True
     for scenario in found.scenarios:
         for each in judged(found, scenario):
-            if each.ratio is None:
+            if each.ratio is None or {each.loop, each.reference} & found.failures.keys():
                 continue
             if each.ratio.low is None:
                 return True
