@@ -332,6 +332,37 @@ def test_programs_in_sessions_of_the_measured_ones_are_not_others() -> None:
     assert others.measured(found, 10) == {10, 11, 12, 13}
 
 
+def test_sessions_stay_measured_after_their_leaders_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own, alien = os.getpid(), 4_999_999
+    session = os.getsid(0)
+
+    def process(name: str, parent: int, session: int, cpu: float) -> others.Process:
+        return others.Process(name, parent, session, 0, cpu)
+
+    before = {
+        own: process("own", 1, session, 0.0),
+        5_000_000: process("leader", own, 5_000_000, 0.0),
+        5_000_001: process("child", 5_000_000, 5_000_000, 0.0),
+        alien: process("alien", 1, session, 0.0),
+    }
+    after = {
+        own: before[own],
+        5_000_001: process("child", 1, 5_000_000, 3.0),
+        5_000_011: process("begun", 1, 5_000_010, 2.0),  # its leader was never seen
+        alien: process("alien", 1, session, 1.0),
+    }
+    found = others.OtherPrograms()
+    monkeypatch.setattr(others, "_processes", lambda: before)
+    found.look()
+    found.add_session(5_000_010)
+    monkeypatch.setattr(others, "_processes", lambda: after)
+    found.look()
+    found.look()
+    assert set(found.shares()) - {others.HOST} == {"alien"}
+
+
 # ---- verdicts ------------------------------------------------------------------------------------
 
 

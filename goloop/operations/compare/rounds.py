@@ -278,6 +278,7 @@ class _Server:
                     self._keeper,
                 )
             )
+        self._found.others.add_session(self.program.process.pid)
 
     def wait_until_ready(self) -> None:
         """Wait until the server accepts connections; raises Failure.
@@ -397,6 +398,7 @@ def _run_round(
         with contextlib.ExitStack() as stack:
             with uninterrupted():
                 program = stack.enter_context(Program(loop, found.plan.command(0), [], {}, keeper))
+            found.others.add_session(program.process.pid)
             status, used = _wait_for_end(program, found.plan.start_limit)
             ended, seconds = time.monotonic(), time.perf_counter() - program.started
             program.process.returncode = code = os.waitstatus_to_exitcode(status)

@@ -10,7 +10,7 @@ from ... import proc_stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 # The name of the time that the host gave to other virtual machines.
 HOST = "the host"
@@ -41,13 +41,20 @@ class OtherPrograms:
         self._last: dict[tuple[int, int], float] | None = None
         self._stolen = 0.0
         self._used: dict[str, float] = {}
+        self._sessions: set[int] = set()  # those of the measured programs
         self._begin = self._end = 0.0
+
+    def add_session(self, number: int) -> None:
+        """Count the processes of a session as measured, also when its leader has ended."""
+        self._sessions.add(number)
 
     def look(self) -> None:
         """Add the CPU time since the last look. The first look only begins."""
         now = time.monotonic()
         found = _processes()
-        own = measured(found, os.getpid())
+        own = measured(found, os.getpid(), self._sessions)
+        # A session without a process is forgotten, because its number may be used again.
+        self._sessions = {found[pid].session for pid in own if pid in found} - {os.getsid(0)}
         seen = {(pid, each.started): each.cpu for pid, each in found.items()}
         stolen = _stolen_seconds()
         if self._last is None:
@@ -74,15 +81,16 @@ def in_words(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {100 * share:.0f} %" for name, share in notable)
 
 
-def measured(found: Mapping[int, Process], own: int) -> set[int]:
-    """Return this process, its descendants, and the processes in sessions that those lead."""
+def measured(found: Mapping[int, Process], own: int, sessions: Iterable[int] = ()) -> set[int]:
+    """Return this process, its descendants, and the processes in sessions that those lead.
+
+    The processes in these other sessions belong to them, too.
+    """
     members = {own}
+    known = set(sessions)
     while True:
-        more = {
-            pid
-            for pid, each in found.items()
-            if each.parent in members or (each.session in members and each.session != own)
-        }
+        led = (members | known) - {own}
+        more = {pid for pid, each in found.items() if each.parent in members or each.session in led}
         if more <= members:
             return members
         members |= more
