@@ -168,6 +168,16 @@ def test_a_picture_that_cannot_be_written_is_no_failure(
     assert "name another file by --svg" in shown.err
 
 
+def test_results_that_cannot_be_written_are_still_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert compare.main([*SIX_RUNS, "--rounds", "1", "--json", "missing/a.json"]) == 1
+    shown = capsys.readouterr()
+    assert "\nthe program's requests\n  loop     requests/s" in shown.out
+    assert shown.err.startswith("goloop compare: the results cannot be written ([Errno 2]")
+    assert shown.err.endswith("name another file by --json\n")
+
+
 def test_there_is_no_picture_without_a_ratio(folder: Path) -> None:
     found = rounds.Measurement(arguments.parse(SIX_RUNS), [rounds.Scenario(0)], [], [])
     assert picture.draw(found) is None

@@ -76,10 +76,7 @@ def main(arguments: list[str]) -> int:
         progress.clear()
         words = machine.describe()
         facts = {"goloop": __version__, "python": sys.version.split()[0], "machine": words}
-        if plan.json not in (None, "-"):
-            with open(str(plan.json), "w", encoding="utf-8") as file:
-                json.dump(results.as_json(found, facts), file, indent=2)
-                file.write("\n")
+        json_error = _write_json(found, facts)
         terminal = Terminal()
         if plan.json == "-":
             print(json.dumps(results.as_json(found, facts), indent=2))
@@ -91,9 +88,29 @@ def main(arguments: list[str]) -> int:
             print()
             print(terminal.render([(f"picture: {written}", "")]))
         sys.stdout.flush()
+        if json_error is not None:
+            print(
+                f"goloop compare: the results cannot be written ({json_error}): name another file "
+                "by --json",
+                file=sys.stderr,
+            )
     if found.interrupted:
         return _INTERRUPTED
-    return 1 if found.failures else 0
+    return 1 if found.failures or json_error is not None else 0
+
+
+def _write_json(found: Measurement, facts: dict[str, str]) -> OSError | None:
+    """Write the results to the file of --json, if it names one; return the error of writing."""
+    name = found.plan.json
+    if name in (None, "-"):
+        return None
+    try:
+        with open(str(name), "w", encoding="utf-8") as file:
+            json.dump(results.as_json(found, facts), file, indent=2)
+            file.write("\n")
+    except OSError as error:
+        return error
+    return None
 
 
 def _write_picture(found: Measurement) -> str | None:
