@@ -109,16 +109,32 @@ def test_a_program_that_counts_in_some_runs_only_is_not_compared(
     ("output", "count"),
     [
         ("5000 requests", counts.Count(5000, "requests")),
+        ("5000 requests in 2 s", counts.Count(5000, "requests", 2.0)),
         ("5,000 requests in 2.5 s\n\n", counts.Count(5000, "requests", 2.5)),
-        ("1 warning\n  20_000 queries in 3s\nbye", counts.Count(20000, "queries", 3.0)),
-        ("12 requests\n0 errors\n3 rows in 0 s", counts.Count(12, "requests")),
+        ("1 warning\n  12,345,678 queries  \n \n", counts.Count(12345678, "queries")),
+        ("100 requests in 0.00 s", counts.Count(100, "requests")),
+        ("12 requests\n0 errors", None),
+        ("12 requests\nbye", None),
         ("done\n3 rows were written", None),
+        ("5_000 requests", None),
+        ("5,00 requests", None),
+        ("5000 requests in 2.5s", None),
         ("1.5 s", None),
+        ("999999999999999 rows", counts.Count(10**15 - 1, "rows")),
+        ("1000000000000000 rows", None),
+        ("9" * 5000 + " rows", None),
+        ("5 rows in " + "9" * 400 + " s", None),
         ("", None),
     ],
 )
-def test_the_last_line_with_a_count_is_read(output: str, count: counts.Count | None) -> None:
+def test_the_last_line_is_read_as_a_count(output: str, count: counts.Count | None) -> None:
     assert counts.read_count(output) == count
+
+
+def test_help_and_page_have_the_rule_of_the_last_line() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text()
+    for words in (page, arguments.USAGE):
+        assert "last line of output that is not empty" in " ".join(words.split())
 
 
 # ---- the picture ---------------------------------------------------------------------------------

@@ -41,9 +41,9 @@ the load
   --port N             port on which the server always listens: one loop is run at a time
   --connections LIST   numbers of connections, each measured by itself (4,100)
   --rate N             also measure at N requests a second, for latencies at equal load
-  --run                run a program that ends, and measure its time and CPU time; no load. If its
-                       last line is `5000 requests` or `5000 requests in 2.5 s`, with any noun,
-                       the rate is measured
+  --run                run a program that ends, and measure its time and CPU time; no load. If the
+                       last line of output that is not empty is `5000 requests` or
+                       `5,000 requests in 2.5 s`, with any noun, the rate is measured
 
 the measurement
   --loops LIST         loops: names, or NAME=module:function for any factory (the installed ones)
