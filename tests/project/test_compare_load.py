@@ -65,6 +65,13 @@ def test_requests_of_a_file_get_missing_headers() -> None:
     assert second == b"GET /b HTTP/1.1\r\nHost: other\r\n\r\n"
 
 
+def test_the_host_of_a_request_has_the_brackets_of_ipv6() -> None:
+    assert b"\r\nHost: [::1]\r\n" in request("/", "::1")
+    assert b"\r\nHost: localhost\r\n" in request("/", "localhost")
+    (found,) = read_requests("GET /b", "::1")
+    assert found.endswith(b"\r\nHost: [::1]\r\n\r\n")
+
+
 @pytest.mark.parametrize("data", [b"2", b"220 smtp ready\r\n", b"\x15\x03\x03", b"HTTP/2"])
 def test_other_answers_are_refused_by_their_first_bytes(data: bytes) -> None:
     with pytest.raises(BadAnswer, match=re.escape(repr(data))):
@@ -160,6 +167,14 @@ def test_words_behind_two_dashes_are_the_programs() -> None:
     assert found.program == [file, "--connections", "7", "--port", "{port}"]
     assert (found.kind, found.connections, found.alive_at_once) == ("tcp", [4, 100], True)
     assert [len(each) for each in found.payloads] == [1024]
+
+
+def test_an_address_of_ipv6_has_brackets_before_a_port() -> None:
+    words = (__file__, "--bind", "{host}:{port}", "--url=http://{host}:{port}/", "--host", "{host}")
+    bind = ["--bind", "[::1]:8123", "--url=http://[::1]:8123/"]
+    assert plan("--host", "::1", "--", *words).command(8123)[1:] == [*bind, "--host", "::1"]
+    assert plan("--host", "::1", "-m", "gunicorn", "app").command(8123)[-1] == "[::1]:8123"
+    assert plan("-m", "gunicorn", "app").command(8123)[-1] == "127.0.0.1:8123"
 
 
 def test_servers_of_a_fixed_port_are_run_in_turns() -> None:

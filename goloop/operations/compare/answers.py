@@ -27,9 +27,14 @@ class Head:
     closes: bool  # the server closes the connection after the answer
 
 
+def host_in_url(host: str) -> str:
+    """Return a host as it stands in a URL or before a port: an address of IPv6 has brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def request(path: str, host: str) -> bytes:
     """Return a GET request of a path."""
-    return f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nHost: {host_in_url(host)}\r\nAccept: */*\r\n\r\n".encode()
 
 
 def read_requests(text: str, host: str) -> list[bytes]:
@@ -61,7 +66,7 @@ def _request_bytes(lines: Sequence[str], host: str) -> bytes:
         raise ValueError(f"a request begins with `METHOD PATH HTTP/1.1`, got {head[0]!r}")
     names = {line.partition(":")[0].strip().lower() for line in head[1:]}
     if "host" not in names:
-        head.append(f"Host: {host}")
+        head.append(f"Host: {host_in_url(host)}")
     if body and not names & {"content-length", "transfer-encoding"}:
         head.append(f"Content-Length: {len(body)}")
     return "\r\n".join([" ".join(words), *head[1:], "", ""]).encode() + body

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..commands.options import Parser, seconds
 from . import loops
-from .answers import read_requests, request
+from .answers import host_in_url, read_requests, request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,7 +117,11 @@ class Plan:
 
     def command(self, port: int) -> list[str]:
         """Return the program's words for a server on this port."""
-        places = {"{port}": str(port), "{host}": self.host}
+        places = {
+            "{host}:{port}": f"{host_in_url(self.host)}:{port}",
+            "{port}": str(port),
+            "{host}": self.host,
+        }
         words = []
         for word in self.program:
             for place, value in places.items():
