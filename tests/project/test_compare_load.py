@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from goloop.operations import server_ports
-from goloop.operations.compare import arguments, load, loops
+from goloop.operations.compare import arguments, diagnosis, load, loops
 from goloop.operations.compare.answers import Answer, BadAnswer, read_requests, request
 
 # ---- answers -------------------------------------------------------------------------------------
@@ -175,6 +175,18 @@ def test_an_address_of_ipv6_has_brackets_before_a_port() -> None:
     assert plan("--host", "::1", "--", *words).command(8123)[1:] == [*bind, "--host", "::1"]
     assert plan("--host", "::1", "-m", "gunicorn", "app").command(8123)[-1] == "[::1]:8123"
     assert plan("-m", "gunicorn", "app").command(8123)[-1] == "127.0.0.1:8123"
+
+
+@pytest.mark.parametrize("option", ["--path=/", "--tcp"])
+def test_only_a_server_without_an_error_may_be_slow(option: str) -> None:
+    found = plan(__file__, option)
+    slow = "pass a larger --seconds"
+    assert slow in diagnosis.likely_reason(found, {})
+    closed = "connections ended before the server had answered"
+    reason = diagnosis.likely_reason(found, {closed: 9})
+    assert reason.startswith(f"{closed} (9 times): ")
+    assert slow not in reason
+    assert "by --run" in reason
 
 
 def test_servers_of_a_fixed_port_are_run_in_turns() -> None:

@@ -30,18 +30,22 @@ def certain_reason(plan: Plan, port: int, wrong: str) -> str:
 
 
 def likely_reason(plan: Plan, errors: Mapping[str, int]) -> str:
-    """Return the probable reason after several bursts without an answer, with the ways out."""
+    """Return the probable reason after several bursts without an answer, with the ways out.
+
+    A server that closes the connections or refuses them is not just slow.
+    """
     found = "; ".join(f"{words} ({count} times)" for words, count in errors.items())
     found = found or f"no answer in {plan.seconds:g} s"
     if plan.kind == "tcp":
+        slow = "" if errors else " for a slow one pass a larger --seconds;"
         return (
             f"{found}: the server has to send as many bytes as it receives, {len(plan.payloads[0])}"
-            " (--size); for a slow one pass a larger --seconds; of any other protocol measure a "
-            "client by --run"
+            f" (--size);{slow} of any other protocol measure a client by --run"
         )
+    slow = "" if errors else "for slow requests pass a larger --seconds; "
     return (
-        f"{found}: for slow requests pass a larger --seconds; a protocol other than HTTP/1.1 needs "
-        "--tcp if it echoes, or a client that is measured by --run"
+        f"{found}: {slow}a protocol other than HTTP/1.1 needs --tcp if it echoes, or a client that "
+        "is measured by --run"
     )
 
 
