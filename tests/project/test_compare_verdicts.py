@@ -213,6 +213,9 @@ def test_two_loops_without_answers_are_both_named_with_the_way_out() -> None:
         "for slow requests pass a larger --seconds"
     )
     assert results.disturbed_bursts(found) == (30, 0)
+    found.samples[0] = replace(found.samples[0], errors=5)  # closed connections, not a slow answer
+    made = results.compare(found, FULL, "goloop", "asyncio", results.RATE)
+    assert made.verdict.reason.endswith("asyncio answered nothing in 15 of 27 bursts")
 
 
 # ---- rounds and progress -------------------------------------------------------------------------

@@ -284,8 +284,9 @@ def _missing_answers(both: Sequence[Sequence[Sample]]) -> str:
     words = ", ".join(
         unanswered_words(some[0].loop, missing, len(some)) for some, missing in counts if missing
     )
-    requests = [sample.requests for some in both for sample in some]
-    if words and statistics.median(requests) < MIN_REQUESTS:
+    samples = [sample for some in both for sample in some]
+    is_slow = not any(sample.errors for sample in samples if not sample.requests)
+    if words and is_slow and statistics.median(s.requests for s in samples) < MIN_REQUESTS:
         words += ": for slow requests pass a larger --seconds"
     return words
 
