@@ -87,7 +87,8 @@ def started(clock: Clock) -> servers.Program:
     program.process = running
     program.started = clock.now - 1
     program._record = io.StringIO("process 7\nchosen a.Loop 0.25 10.5\n")
-    program._output = io.BytesIO()
+    output: Any = io.BytesIO()
+    program._output = output
     program.pids = lambda: [7]  # type: ignore[method-assign]
     return program
 

@@ -353,7 +353,7 @@ def test_sessions_stay_measured_after_their_leaders_have_ended(
     after = {
         own: before[own],
         5_000_001: process("child", 1, 5_000_000, 3.0),
-        5_000_011: process("begun", 1, 5_000_010, 2.0),  # its leader was never seen
+        5_000_011: process("begun", 1, 5_000_010, 2.0),  # without a leader in any look
         alien: process("alien", 1, session, 1.0),
     }
     found = others.OtherPrograms()

@@ -41,7 +41,7 @@ class OtherPrograms:
         self._last: dict[tuple[int, int], float] | None = None
         self._stolen = 0.0
         self._used: dict[str, float] = {}
-        self._sessions: set[int] = set()  # those of the measured programs
+        self._sessions: set[int] = set()  # sessions of the measured programs
         self._begin = self._end = 0.0
 
     def add_session(self, number: int) -> None:
