@@ -95,6 +95,7 @@ KINDS = {
             "project/test_command_line.py",
             "project/test_compare.py",
             "project/test_compare_runs.py",
+            "project/test_compare_starts.py",
             "project/test_doctor.py",
             "project/test_documented_commands.py",
         ],

@@ -121,6 +121,13 @@ def test_another_port_is_the_reason_at_the_limit_of_the_start(
     assert begin + 29 < clock.now < begin + 30
 
 
+def test_a_server_without_an_event_loop_is_no_server_of_another_port(clock: Clock) -> None:
+    program = started(clock)
+    program._record = io.StringIO("process 7\n")
+    with pytest.raises(Failure, match="has run no asyncio event loop after 30 s"):
+        program.wait_until_ready("127.0.0.1", 8000, 30)
+
+
 def test_a_signal_while_a_start_fails_is_not_lost() -> None:
     def start() -> None:
         with servers.uninterrupted():

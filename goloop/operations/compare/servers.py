@@ -192,6 +192,11 @@ class Program:
                         self.last_output(),
                     )
             if now - self.started > limit:
+                if not self.uses_loop():
+                    raise self.failure(
+                        f"the program has run no asyncio event loop after {limit:g} s: there is "
+                        "nothing to compare; for a slow start pass a larger --start-limit"
+                    )
                 # Not earlier: a server may first listen on another port, for its metrics.
                 others = server_ports.listening_addresses(self.pids())
                 raise self.failure(_not_listening(host, port, limit, others))
