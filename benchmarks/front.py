@@ -67,9 +67,9 @@ PROGRAMS = (
     "and httpx is another one. A task is created and awaited. ×100: 100 connections, each with one "
     "request or message under way."
 )
-# The groups of the cases that are web servers, and their names.
-WEB = ("aiohttp", "uvicorn", "fastapi", "fastapi-h11", "fastapi-sync", "fastapi-asyncpg")
-WEB_NAMES = "aiohttp, uvicorn, FastAPI"
+# The groups of the table's cases that are web servers, and their names.
+WEB = ("aiohttp", "fastapi", "fastapi-asyncpg")
+WEB_NAMES = "aiohttp, FastAPI"
 # The picture's programs, all with 100 connections.
 PICTURE = (
     ("FastAPI", "fastapi-x100"),
@@ -125,7 +125,8 @@ def headline(chosen: dict[str, Chosen], images: str, pages: str) -> str:
     if found is None:
         return NOTHING.format(pages)
     _version, runs = found
-    web = measured(runs, lambda case: case.kind == "net" and case.group in WEB)
+    cases = [BY_NAME[name] for _words, name in ROWS]
+    web = [Row(runs[case.name], case) for case in cases if case.group in WEB]
     beside = [
         f"{times} times as many{' requests per second' * (loop == BASE)} as on {loop}"
         for loop in (BASE, CONTROL, "zuvloop")

@@ -266,9 +266,9 @@ SHORT = f"""\
 # Performance
 
 Written by `python -m benchmarks report`. This page has the rows that most programs depend on, and
-every row in which another loop is better. [All tables](performance-tables.md) have the rest;
-[Benchmarks](benchmarks.md) explains the method. `make bench` measures again. Results of another
-machine or program differ: measure your own.
+every row in which another loop is better by more than 2%. [All tables](performance-tables.md) have
+the rest; [Benchmarks](benchmarks.md) explains the method. `make bench` measures again. Results of
+another machine or program differ: measure your own.
 
 A rate is better when it is higher. The CPU is the processor time of the process under the loop for
 one message, and better when it is lower. Both are relative to {BASE}. Each end of a connection has

@@ -59,12 +59,12 @@ def chosen(run: results.Run) -> dict[str, tables.Chosen]:
 
 def test_headline_has_the_range_over_web_servers_and_the_lost_rows() -> None:
     run = made(
-        uvicorn_x100={"goloop": 1.5}, aiohttp_x4={"goloop": 0.8}, tls_1k_x4={"goloop": 9.0}
+        fastapi_x100={"goloop": 1.5}, aiohttp_x4={"goloop": 0.8}, tls_1k_x4={"goloop": 9.0}
     )  # fmt: skip
     words = " ".join(front.headline(chosen(run), "img/", "").split())
-    # aiohttp-x4 and uvicorn-x100 are the ends; a row of TLS is no web server.
+    # aiohttp-x4 and fastapi-x100 are the ends; a row of TLS is no web server.
     assert words.startswith(
-        "Web servers (aiohttp, uvicorn, FastAPI) answer 0.8 to 1.5 times as many requests per "
+        "Web servers (aiohttp, FastAPI) answer 0.8 to 1.5 times as many requests per "
         "second as on uvloop, 1.0 to 1.9 times as many as on asyncio, and 0.7 to 1.4 times as "
         "many as on zuvloop. A request takes 25 % more to 33 % less processor time than on uvloop. "
         f"In 1 of {len(CASES)} measured rows another loop is better for certain, and by more than "
