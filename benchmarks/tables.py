@@ -121,7 +121,7 @@ def _with_ceilings(rows: Sequence[Row]) -> list[str]:
 
 def _against(rows: Sequence[Row]) -> list[str]:
     """Return the loops with a column of their own, which goloop is compared with."""
-    return [BASE] + ["c-epoll"] * any("c-epoll" in row.case.ceilings for row in rows)
+    return [BASE] + ["c-epoll"] * ("c-epoll" in _with_ceilings(rows))
 
 
 # ---- tables ----------------------------------------------------------------------------
@@ -163,8 +163,7 @@ def network_table(rows: Sequence[Row]) -> str:
         found = row.ratio(loop, BASE)
         return row.cell(loop, None if found is None else f"{found.median:.2f}×")
 
-    others = [loop for loop in loops_in(rows) if loop not in (OURS, BASE)]
-    others += [name for name in CEILINGS if any(name in row.case.ceilings for row in rows)]
+    others = [name for name in _with_ceilings(rows) if name not in (OURS, BASE)]
     factors = _columns(others, against_base, f"{{}} ÷ {BASE}")
     rates = _medians([BASE, OURS], title="{}/s")
     return _written(rows, [*rates, *_ratios(_against(rows)), *factors])

@@ -210,6 +210,9 @@ def test_a_terminal_gets_the_tables_of_the_page_and_the_verdicts() -> None:
     assert f"\n\n- Protocol echo, 1 KiB ×10: {beside}\n- sleep(0): {beside}\n" in text
     assert "medians of 2 rounds. A ratio is the median of the ratios of the rounds" in text
     assert text.endswith("zuvloop: zuvloop is not installed\n\nudp-512-x50: there is no network")
+    assert "goloop ÷ c-epoll" in text
+    del run.samples[CASE]["c-epoll"]
+    assert "c-epoll" not in report.summary(run, cases.select([CASE], pinning="split"))
 
 
 def test_a_terminal_gets_one_verdict_for_each_case() -> None:
