@@ -30,6 +30,19 @@ def files(docs: Path) -> dict[str, Path]:
     return {path.stem.removeprefix("performance-"): path for path in found}
 
 
+def different(chosen: dict[str, Chosen]) -> str:
+    """Return the fact in which the machines of some runs differ; empty for the same machine.
+
+    A run that did not record a fact may be of any of the machines.
+    """
+    runs = {id(run): run for each in chosen.values() for run in each.values()}.values()
+    for key in ("processor", "family", "polling"):
+        values = sorted({run.machine[key] for run in runs if key in run.machine})
+        if len(values) > 1:
+            return f"{key}: {' and '.join(values)}"
+    return ""
+
+
 def beside(machines: Sequence[dict[str, Chosen]]) -> str:
     """Write the usual rows of several machines side by side; the first is the main one.
 

@@ -72,6 +72,8 @@ class Program:
     prepare: Callable[[Path, int], tuple[list[str], Path | None, bytes]]
     package: str  # of Debian
     end: signal.Signals = signal.SIGTERM
+    start_seconds: float = START_SECONDS
+    end_seconds: float = END_SECONDS
     refuses_root: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)  # {place} and {port} are replaced
 
@@ -122,7 +124,9 @@ class RealServer:
         `name` is a key of `programs`, `core` the only core that the server uses, None all of them.
         """
         self._program = program = programs[name]
-        self._directory = tempfile.TemporaryDirectory(prefix="goloop-bench-")
+        self._directory = tempfile.TemporaryDirectory(
+            prefix="goloop-bench-", ignore_cleanup_errors=True
+        )
         self._process: subprocess.Popen[bytes] | None = None
         place = Path(self._directory.name)
         self.path = str(place / "socket")
@@ -157,7 +161,7 @@ class RealServer:
         if self._process is not None:
             self._process.send_signal(self._program.end)
             try:
-                self._process.wait(END_SECONDS)
+                self._process.wait(self._program.end_seconds)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
@@ -165,14 +169,15 @@ class RealServer:
 
     def _wait(self, name: str, ready: Path | None, word: bytes) -> None:
         assert self._process is not None
-        deadline = time.monotonic() + START_SECONDS
+        limit = self._program.start_seconds
+        deadline = time.monotonic() + limit
         while not is_ready(self.port, ready, word):
             status = self._process.poll()
             if status is not None:
                 log = Path(self._directory.name, "log").read_text(errors="replace")
                 raise Failure(f"{name} {told(status, ''.join(log.strip().splitlines()[-1:]))}")
             if time.monotonic() > deadline:
-                raise Failure(f"{name} was not ready within {START_SECONDS:.0f} s")
+                raise Failure(f"{name} was not ready within {limit:.0f} s")
             time.sleep(0.02)
 
 
@@ -210,9 +215,14 @@ def found(program: str) -> str:
     return path
 
 
-def _where(program: str) -> str | None:
+def search_path() -> str:
+    """Return PATH with the folders of servers after it."""
     folders = [path for pattern in FOLDERS for path in sorted(glob(pattern), reverse=True)]
-    return shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", ""), *folders]))
+    return os.pathsep.join([os.environ.get("PATH", ""), *folders])
+
+
+def _where(program: str) -> str | None:
+    return shutil.which(program, path=search_path())
 
 
 def run_unprivileged(command: Sequence[str], place: Path) -> None:

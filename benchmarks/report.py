@@ -181,11 +181,17 @@ def write(results: Path, machine: str = "") -> Written:
     """Write the page, its plots and its data, without the rows that quiet.py refuses.
 
     The runs in `results` are those of the pages' machine; with `machine` they are those of another
-    one, whose file is docs/performance-MACHINE.json.  Raises ValueError if no row remains.
+    one, whose file is docs/performance-MACHINE.json.  Raises ValueError if no row remains, or if
+    runs in `results` were made on another machine than those of the file.
     """
     kept = DOCS / "performance.json"
     added = DOCS / f"performance-{machine}.json" if machine else kept
     new = Data.of([*([added] if added.exists() else []), *sorted(results.glob("*.json"))])
+    if fact := machines.different(new.chosen):
+        raise ValueError(
+            f"the runs in {results} and {added.name} are of several machines ({fact}): store those "
+            "of another machine alone, with --machine"
+        )
     new.save(added)
     data = Data.of([kept]) if machine and kept.exists() else new
     others = [Data.of([path]).chosen for path in machines.files(DOCS).values()]
@@ -284,7 +290,8 @@ HEAD = """\
 
 Written by `python -m benchmarks report`. [performance.json](performance.json) has the data, with
 the command, the date and the commit of each run. [Performance](performance.md) lists the most
-important rows and all rows in which another loop is better. `make bench` measures again.
+important rows and all rows in which another loop is better by more than 2%. `make bench` measures
+again.
 
 ## How the figures are taken
 

@@ -26,7 +26,8 @@ char *payload(size_t size);
  *
  * The calls of a window: window_open() once, window_warm() as soon as every connection has
  * had an answer, window_moved() after every poll until it returns 1, window_print().  The
- * warm-up starts with window_warm(); recording starts after the warm-up. */
+ * warm-up starts with window_warm(); recording starts after the warm-up, a
+ * pause, and the poll that takes the answers of the pause. */
 
 /* The monotonic clock in nanoseconds. */
 int64_t clock_ns(void);
@@ -45,6 +46,9 @@ int window_moved(int64_t now, int64_t messages);
 /* Returns the nanoseconds of the pauses since the last call, in which no message was sent or
  * received.  They are no part of the window: the caller adds them to times of sending. */
 int64_t window_paused(void);
+
+/* Returns 1 from the begin of the window to its end. */
+int window_recording(void);
 
 /* Records one answer's latency, if the window has begun. */
 void window_answer(int64_t ns);

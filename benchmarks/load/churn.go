@@ -57,15 +57,34 @@ func measure(asked request, ends <-chan error) error {
 			start = now.Add(asked.warmup)
 		case start.IsZero() || now.Before(start):
 		case began.IsZero():
-			before = messages
 			pause("begin")
-			began = time.Now() // the pause is no part of the window: a busy machine makes it long
+			// The pause, which a busy machine makes long, and its answers are no part of the window.
+			answered, err := drain(ends)
+			if err != nil {
+				return err
+			}
+			messages += answered
+			before, began = messages, time.Now()
 		case now.Sub(began) >= asked.window:
 			pause("end")
 			return printResult(messages-before, now.Sub(began))
 		}
 	}
 	return errors.New("no connection is left")
+}
+
+// drain returns the number of connections that have ended without an error by now.
+func drain(ends <-chan error) (int64, error) {
+	for count := int64(0); ; count++ {
+		select {
+		case err := <-ends:
+			if err != nil {
+				return count, err
+			}
+		default:
+			return count, nil
+		}
+	}
 }
 
 // converse runs one connection from connect to end; its number selects the source address.

@@ -337,6 +337,22 @@ def test_the_report_writes_no_figure_of_a_refused_row(
     assert "333" in (pages / "docs" / "performance-tables.md").read_text()
 
 
+def test_runs_of_two_machines_are_not_mixed(
+    pages: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = a_row({"goloop": 0}, day=2, case="protocol-1k-x100")
+    other.machine["processor"] = "another one"
+    results.save(pages / "results" / "a.json", [a_row({"goloop": 0})])
+    assert program.main(["report"]) == 0
+    results.save(pages / "results" / "b.json", [other])
+    before = (pages / "docs" / "performance.json").read_text()
+    assert program.main(["report"]) == 1
+    said = capsys.readouterr().err
+    assert "several machines (processor: a processor and another one)" in said
+    assert "--machine" in said
+    assert (pages / "docs" / "performance.json").read_text() == before
+
+
 def test_a_report_of_refused_rows_alone_is_refused(
     pages: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -633,7 +649,7 @@ while True:
 @needs_compiler
 def test_a_lost_datagram_is_sent_again_and_counted() -> None:
     with serving(DATAGRAMS.format(answer="data")) as server:
-        done = load(server, "udp", "0.5", "64", native.c_program("epoll_load"))
+        done = load(server, "udp", "1", "64", native.c_program("epoll_load"))
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["lost"] >= 2, done.stderr
     assert result["messages"] > 4
@@ -665,17 +681,26 @@ while data := client.recv(4096): client.sendall(data)
 """
 
 
-@needs_compiler
-@pytest.mark.parametrize("mode", ["echo", "echo-paced"])
-def test_the_pause_at_the_begin_is_no_part_of_the_window(mode: str) -> None:
-    """On a busy machine the reader takes its accounts for longer than the window."""
-    window, pause = 0.2, 1.0
-    with serving(ECHO) as server:
+# The fourth answer comes after the window.
+SLOW_ECHO = ECHO.replace(
+    "while data := client.recv(4096): client",
+    """\
+import itertools, time
+for number in itertools.count():
+    data = client.recv(4096)
+    time.sleep(3 * (number == 3))
+    client""",
+)
+
+
+def load_with_a_pause(program: str, mode: str, pause: float) -> dict[str, float]:
+    """Load a server by one connection for 0.2 s, after a pause at the begin; return the result."""
+    with serving(program) as server:
         assert server.stdout is not None
         generator = native.c_program("epoll_load")
-        words = [generator, mode, server.stdout.readline().strip(), "1", "64@1000", "0"]
+        words = [generator, mode, server.stdout.readline().strip(), "1", "64@1000", "0", "0.2"]
         with subprocess.Popen(
-            [*words, str(window)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as loading:
             assert loading.stdin is not None
             assert loading.stdout is not None
@@ -685,10 +710,25 @@ def test_the_pause_at_the_begin_is_no_part_of_the_window(mode: str) -> None:
             loading.stdin.write("\n")
             loading.stdin.flush()
             said, _ = loading.communicate("\n")
-    result = json.loads(said.splitlines()[-1])
+    result: dict[str, float] = json.loads(said.splitlines()[-1])
+    return result
+
+
+@needs_compiler
+@pytest.mark.parametrize("mode", ["echo", "echo-paced"])
+def test_the_pause_at_the_begin_is_no_part_of_the_window(mode: str) -> None:
+    """On a busy machine the reader takes its accounts for longer than the window."""
+    pause = 1.0
+    result = load_with_a_pause(ECHO, mode, pause)
     # Neither the window nor a latency has the pause.
     assert result["messages"] > 1
     assert result["p50_us"] < pause * 1e6
+
+
+@needs_compiler
+def test_answers_of_the_pause_are_no_part_of_the_window() -> None:
+    """The second one arrives during the pause, and the third one is the window's only one."""
+    assert load_with_a_pause(SLOW_ECHO, "echo", 0.5)["messages"] == 1
 
 
 # Answers each question, with a pause before some answers: those due meanwhile are late too.
