@@ -66,7 +66,7 @@ SERVERS = {
     "nats": Program(("nats-server",), ("nats-server", "--version"), _nats, "nats-server"),
     "rabbitmq": Program(
         (RABBITMQ, "epmd", "setpriv"), ("dpkg-query", "-W", "rabbitmq-server"), _rabbitmq,
-        "rabbitmq-server", refuses_root=True,
+        "rabbitmq-server", refuses_root=True, start_seconds=60, end_seconds=30,
         variables={
             "HOME": "{place}",  # Erlang's cookie is there
             "RABBITMQ_NODENAME": "goloop-{port}@localhost",

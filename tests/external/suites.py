@@ -140,22 +140,35 @@ def running(services: list[Service], root: Path) -> Iterator[tuple[list[str], di
 
 
 def outcomes(
-    suite: Suite, root: Path, loop: str, asked: list[str], variables: dict[str, str]
+    suite: Suite,
+    root: Path,
+    loop: str,
+    asked: list[str],
+    variables: dict[str, str],
+    *,
+    alone: bool,
 ) -> dict[str, str]:
-    """Return the outcome of each test on that loop.
+    """Return the outcome of each test on that loop; raises SystemExit without any.
 
-    `asked` are arguments of pytest beside the suite's, `variables` environment variables.
+    `asked` are arguments of pytest beside the suite's, `variables` environment variables. A crash
+    raises SystemExit, too, but not of a test that is run `alone`.
     """
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"]
     command += ["-o", "addopts=", "-p", "goloop_suite", "--timeout=60"]
     log = root / f"{loop}.log"
     command += shlex.split(suite.arguments)
     with log.open("w") as output:
-        subprocess.run(
+        done = subprocess.run(
             [*command, *asked],
             cwd=root,
             # Some tests do not expect the warning that a loop is blocked, on a busy machine.
-            env={**os.environ, **variables, "SUITE_LOOP": loop, "GOLOOP_WATCHDOG": "0"},
+            env={
+                **os.environ,
+                **variables,
+                "PATH": real_servers.search_path(),  # some tests start servers
+                "SUITE_LOOP": loop,
+                "GOLOOP_WATCHDOG": "0",
+            },
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -169,8 +182,9 @@ def outcomes(
         # A test that passed and whose teardown failed is reported twice.
         if found.get(test) not in ("FAILED", "ERROR"):
             found[test] = outcome
-    if not found:
-        raise SystemExit(said[-3000:])
+    # pytest has ended with 0 or 1 after the last test.
+    if not found or (done.returncode not in (0, 1) and not alone):
+        raise SystemExit(f"{said[-3000:]}\npytest ended with status {done.returncode}")
     return found
 
 
@@ -182,16 +196,18 @@ def compare(
     tests = asked or suite.tests.split()
     with running(services, root) as (arguments, variables):
 
-        def run(loop: str, tests: list[str]) -> dict[str, str]:
-            return outcomes(suite, root, loop, [*arguments, *tests], variables)
+        def run(loop: str, tests: list[str], *, alone: bool = False) -> dict[str, str]:
+            return outcomes(suite, root, loop, [*arguments, *tests], variables, alone=alone)
 
         control, ours = (run(loop, tests) for loop in ("asyncio", "goloop"))
         for loop, found in (("asyncio", control), ("goloop", ours)):
             print(f"{name} on {loop}: {dict(collections.Counter(found.values()))}", flush=True)
+        if not any(outcome in GOOD for outcome in control.values()):
+            raise SystemExit(f"{name}: no test passes on asyncio")
         worse = [test for test in control if control[test] in GOOD and ours.get(test) not in GOOD]
         for test in sorted(worse):
             # Run the test alone, without the leftovers of earlier tests.
-            if run("goloop", [test]).get(test) in GOOD:
+            if run("goloop", [test], alone=True).get(test) in GOOD:
                 print(f"passes alone: {test}")
                 worse.remove(test)
     for test in worse:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import suites
 from suite_servers import SERVERS
-from suite_table import SUITES, Service
+from suite_table import SUITES, Service, Suite
 
 import proof
 from benchmarks import real_servers
@@ -88,6 +88,23 @@ def test_the_servers_of_a_suite_end_with_it(tmp_path: Path) -> None:
         assert Path(variables["PLACE"]).is_socket()
         assert Path(f"{variables['PLACE']}.prepared").exists()
     assert not real_servers.is_ready(port, None, b"")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def test_it(): assert 0", "made-up: no test passes on asyncio"),
+        ("import os\ndef test_it(): pass\ndef test_end(): os._exit(3)", "status 3"),
+    ],
+)
+def test_a_suite_without_a_result_is_an_error(
+    text: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "test_it.py").write_text(text)
+    (tmp_path / "goloop_suite.py").touch()
+    monkeypatch.setitem(suites.SUITES, "made-up", Suite("1", "", tests="test_it.py"))
+    with pytest.raises(SystemExit, match=words):
+        suites.compare("made-up", tmp_path, [], [], recorded=False)
 
 
 # ---- the end of a run -----------------------------------------------------------------------

@@ -81,8 +81,7 @@ class Server:
         for child in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
-        # The program of a process that has ended is not there any more, even of a zombie.
-        wait_until(lambda: not any(os.path.exists(f"/proc/{child}/exe") for child in children))
+        wait_until(lambda: all(map(has_ended, children)))
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
@@ -105,6 +104,15 @@ class Server:
         os.kill(first, signal.SIGSTOP)
         children = Path(f"/proc/{first}/task/{first}/children").read_text()
         return [int(each) for each in children.split()]
+
+
+def has_ended(pid: int) -> bool:
+    """Returns true if a process has ended, even if its parent does not know that yet."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state in "ZX"
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -155,7 +163,15 @@ class PostgreSQL(Server):
         binaries = postgresql_programs()
         if binaries is None:
             pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-        self.home = home = Path(tempfile.mkdtemp(prefix="goloop-postgresql-"))
+        self.home = Path(tempfile.mkdtemp(prefix="goloop-postgresql-"))
+        try:
+            self._make(programs, binaries, self.home)
+        except BaseException:
+            shutil.rmtree(self.home, ignore_errors=True)
+            raise
+
+    def _make(self, programs: Programs, binaries: Path, home: Path) -> None:
+        """Makes the data in `home`, and starts the server."""
         user = None
         if os.geteuid() == 0:
             try:
