@@ -101,11 +101,11 @@ typedef struct connection {
     int checked, polling_out, waiting;
     size_t unsent, expected, head_length;
     int64_t sent_at;
-    int64_t asked_at;       /* udp: when the datagram was sent last */
+    int64_t asked_at; /* udp: when the datagram was sent last */
     int64_t first_asked_at; /* udp: when it was sent first */
-    uint32_t number;        /* udp: of the datagram under way */
-    char *head;             /* http, websocket: the received part of an incomplete header */
-    tls_session *tls;       /* if set, `unsent` counts the session's encrypted bytes */
+    uint32_t number;  /* udp: of the datagram under way */
+    char *head;       /* http, websocket: the received part of an incomplete header */
+    tls_session *tls; /* if set, `unsent` counts the session's encrypted bytes */
 } connection;
 
 static const mode *how;
@@ -121,25 +121,22 @@ static int ending;
 static connection *all_connections; /* `opened_connections` of them have been opened */
 static int opened_connections, wanted_connections;
 static int64_t period; /* paced: nanoseconds between a connection's requests */
-static int64_t lost;   /* datagrams of the window that were sent again */
+static int64_t lost; /* datagrams of the window that were sent again */
 
 /* ---- sending -------------------------------------------------------------------- */
 
 /* Adds a socket to the epoll set or modifies it (`operation`): polled for EPOLLIN, and with
  * `out` for EPOLLOUT. */
-static void
-poll_for(connection *c, int operation, int out)
-{
-    struct epoll_event event = {.events = EPOLLIN | (out ? EPOLLOUT : 0), .data.ptr = c};
+static void poll_for(connection *c, int operation, int out) {
+    struct epoll_event event = {
+        .events = EPOLLIN | (out ? EPOLLOUT : 0), .data.ptr = c};
     if (epoll_ctl(poller, operation, c->fd, &event) < 0)
         fail("epoll_ctl");
     c->polling_out = out;
 }
 
 /* Sends unsent bytes, and polls for EPOLLOUT while the kernel has not accepted all. */
-static void
-send_rest(connection *c)
-{
+static void send_rest(connection *c) {
     const char *bytes = request + (size - c->unsent);
     if (how->udp)
         memcpy(request, &c->number, sizeof c->number);
@@ -161,9 +158,7 @@ send_rest(connection *c)
 }
 
 /* Sends a message; its latency counts from `sent_at`, which the caller has set. */
-static void
-start_message(connection *c)
-{
+static void start_message(connection *c) {
     c->unsent = size;
     c->expected = how->http ? 0 : answer_size;
     c->head_length = 0;
@@ -175,9 +170,7 @@ start_message(connection *c)
 }
 
 /* Sends a message whose latency counts from now. */
-static void
-next_message(connection *c)
-{
+static void next_message(connection *c) {
     c->sent_at = now_ns;
     start_message(c);
 }
@@ -194,9 +187,7 @@ next_message(connection *c)
  * connection would have two under way from then on. */
 
 /* Sends the datagrams again whose answers have not come for RESEND_NS. */
-static void
-send_lost_again(void)
-{
+static void send_lost_again(void) {
     static int64_t due;
     if (now_ns < due)
         return;
@@ -221,18 +212,14 @@ send_lost_again(void)
  * answer causes for later requests is counted too, as in wrk2. */
 
 /* Sends the request if it is due; else the connection waits. */
-static void
-send_due(connection *c)
-{
+static void send_due(connection *c) {
     c->waiting = c->sent_at > now_ns;
     if (!c->waiting)
         start_message(c);
 }
 
 /* Sets the due time of a connection's first request, and sends it if it is due. */
-static void
-begin_pace(connection *c)
-{
+static void begin_pace(connection *c) {
     static int64_t opened;
     static int number;
     if (opened == 0)
@@ -244,17 +231,13 @@ begin_pace(connection *c)
 }
 
 /* Continues a paced connection after an answer: the next request is due a period later. */
-static void
-answered_in_time(connection *c)
-{
+static void answered_in_time(connection *c) {
     c->sent_at += period;
     send_due(c);
 }
 
 /* Sends the requests that are due, and returns the due time of the next one. */
-static int64_t
-keep_pace(connection *all, int connections)
-{
+static int64_t keep_pace(connection *all, int connections) {
     int64_t next = now_ns + 100000000;
     for (int i = 0; i < connections; i++) {
         if (all[i].waiting)
@@ -266,9 +249,7 @@ keep_pace(connection *all, int connections)
 }
 
 /* Polls the epoll descriptor with ppoll(), because epoll_wait() has a resolution of 1 ms. */
-static void
-wait_until(int64_t due)
-{
+static void wait_until(int64_t due) {
     struct pollfd wanted = {.fd = poller, .events = POLLIN};
     int64_t left = due - clock_ns();
     struct timespec timeout = {left / 1000000000, left % 1000000000};
@@ -279,9 +260,7 @@ wait_until(int64_t due)
 /* ---- opening and closing ------------------------------------------------------------ */
 
 /* Continues a TLS handshake; sends the first message once it is complete. */
-static void
-shake_hands(connection *c)
-{
+static void shake_hands(connection *c) {
     int done = tls_handshake(c->tls);
     send_rest(c);
     if (!done)
@@ -291,9 +270,7 @@ shake_hands(connection *c)
 }
 
 /* A churn's latency includes the connect. */
-static void
-connected(connection *c)
-{
+static void connected(connection *c) {
     int64_t began = c->sent_at;
     if (how->tls) {
         c->state = HANDSHAKING;
@@ -321,9 +298,7 @@ connected(connection *c)
 }
 
 /* Continues a connection whose connect() has ended; exits if it failed. */
-static void
-finish_connect(connection *c)
-{
+static void finish_connect(connection *c) {
     int error = 0;
     socklen_t length = sizeof error;
     if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0 || error != 0) {
@@ -334,9 +309,7 @@ finish_connect(connection *c)
 }
 
 /* Connects to the Unix socket; the call does not wait. */
-static void
-connect_unix(connection *c)
-{
+static void connect_unix(connection *c) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(unix_path) >= sizeof address.sun_path)
         refuse("the path of the Unix socket is too long");
@@ -347,9 +320,7 @@ connect_unix(connection *c)
 
 /* Source addresses rotate through 127.0.0.0/24, so that ports in TIME_WAIT
  * never run out while connections churn. */
-static void
-connect_inet(connection *c)
-{
+static void connect_inet(connection *c) {
     static unsigned source, opened;
     int on = 1;
     struct sockaddr_in address = {.sin_family = AF_INET};
@@ -363,16 +334,16 @@ connect_inet(connection *c)
     }
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons((uint16_t)ports[opened++ % (unsigned)port_count]);
-    if (connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0 && errno != EINPROGRESS)
+    if (connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0 &&
+        errno != EINPROGRESS)
         fail("connect");
 }
 
 /* Opens a socket, starts to connect it, and polls for the end of connect(). */
-static void
-open_connection(connection *c)
-{
+static void open_connection(connection *c) {
     int kind = how->udp ? SOCK_DGRAM : SOCK_STREAM;
-    c->fd = socket(unix_path != NULL ? AF_UNIX : AF_INET, kind | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    c->fd = socket(unix_path != NULL ? AF_UNIX : AF_INET,
+                   kind | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (c->fd < 0)
         fail("socket");
     c->sent_at = now_ns;
@@ -385,17 +356,13 @@ open_connection(connection *c)
 }
 
 /* Opens the next connection, if one is wanted. */
-static void
-open_next(void)
-{
+static void open_next(void) {
     if (opened_connections < wanted_connections)
         open_connection(&all_connections[opened_connections++]);
 }
 
 /* Counts an answer; the warm-up begins when every connection has had one. */
-static void
-count(connection *c)
-{
+static void count(connection *c) {
     messages++;
     outstanding--;
     window_answer(now_ns - c->sent_at);
@@ -406,9 +373,7 @@ count(connection *c)
 
 /* Continues after a whole answer: a new connection in a churn, else the next message, unless the
  * run is ending. */
-static void
-answered(connection *c)
-{
+static void answered(connection *c) {
     count(c);
     if (how->churn) {
         close(c->fd); /* closing removes it from the epoll set */
@@ -426,9 +391,7 @@ answered(connection *c)
 
 /* Receives at most `room` bytes.  Returns 0 if there are none yet; exits if the server has closed
  * the connection or the call failed. */
-static size_t
-receive(connection *c, char *into, size_t room, int flags)
-{
+static size_t receive(connection *c, char *into, size_t room, int flags) {
     if (c->tls != NULL)
         return tls_read(c->tls, into, room);
     ssize_t got = recv(c->fd, into, room, flags);
@@ -443,9 +406,7 @@ receive(connection *c, char *into, size_t room, int flags)
 
 /* Receives a datagram, of a later answer only the number; MSG_TRUNC returns the full length.
  * Ignores the second answer of a datagram that was sent twice. */
-static void
-read_datagram(connection *c)
-{
+static void read_datagram(connection *c) {
     static char plain[PLAIN];
     uint32_t number;
     size_t got = receive(c, plain, c->checked ? sizeof number : sizeof plain, MSG_TRUNC);
@@ -466,9 +427,7 @@ read_datagram(connection *c)
 }
 
 /* Receives with room for one byte more than expected, so that a longer answer is detected. */
-static void
-read_echo(connection *c)
-{
+static void read_echo(connection *c) {
     static char plain[PLAIN];
     size_t got, room = c->expected < sizeof plain ? c->expected + 1 : sizeof plain;
     if (c->checked && c->tls != NULL) {
@@ -492,10 +451,9 @@ read_echo(connection *c)
 
 /* Receives part of an HTTP answer up to the blank line.  Returns the blank line, or NULL while it
  * is missing; exits if the answer is too long, or has another status. */
-static char *
-read_head(connection *c, const char *status)
-{
-    c->head_length += receive(c, c->head + c->head_length, HTTP_BUFFER - 1 - c->head_length, 0);
+static char *read_head(connection *c, const char *status) {
+    c->head_length += receive(c, c->head + c->head_length,
+                              HTTP_BUFFER - 1 - c->head_length, 0);
     c->head[c->head_length] = 0;
     char *end = strstr(c->head, "\r\n\r\n");
     if (end == NULL && c->head_length == HTTP_BUFFER - 1)
@@ -506,9 +464,7 @@ read_head(connection *c, const char *status)
 }
 
 /* Receives the answer to a WebSocket's request, and sends the first message after it. */
-static void
-read_upgrade(connection *c)
-{
+static void read_upgrade(connection *c) {
     if (read_head(c, "HTTP/1.1 101") == NULL)
         return;
     c->state = TALKING;
@@ -517,9 +473,7 @@ read_upgrade(connection *c)
 
 /* Receives part of an HTTP answer: the header up to the blank line, or the body, which is only
  * counted.  Exits unless it is a 200 with Content-Length. */
-static void
-read_http(connection *c)
-{
+static void read_http(connection *c) {
     if (c->expected > 0) { /* the body, counted only */
         c->expected -= receive(c, NULL, c->expected, MSG_TRUNC);
         if (c->expected == 0)
@@ -543,9 +497,7 @@ read_http(connection *c)
 /* ---- the run ------------------------------------------------------------------------- */
 
 /* Handles the epoll events of a connection by its state. */
-static void
-happened(connection *c, uint32_t events)
-{
+static void happened(connection *c, uint32_t events) {
     if (c->state == CONNECTING) {
         finish_connect(c);
         return;
@@ -567,9 +519,7 @@ happened(connection *c, uint32_t events)
 }
 
 /* Polls once, for at most some milliseconds, and handles the events. */
-static void
-poll_once(int milliseconds)
-{
+static void poll_once(int milliseconds) {
     struct epoll_event events[EVENTS];
     int n = epoll_wait(poller, events, EVENTS, milliseconds);
     if (n < 0 && errno != EINTR)
@@ -583,9 +533,7 @@ poll_once(int milliseconds)
 
 /* Waits for the last answer of every connection, so that the server has nothing left to send to
  * a closed socket. */
-static void
-await_last_answers(int connections)
-{
+static void await_last_answers(int connections) {
     int64_t until = now_ns + LAST_NS;
     ending = 1;
     outstanding = connections;
@@ -599,9 +547,7 @@ await_last_answers(int connections)
 
 /* Sends one broadcast, and waits until every connection has received it.  So a window begins
  * and ends between two broadcasts, and the server's CPU time belongs to the counted writes. */
-static void
-broadcast(void)
-{
+static void broadcast(void) {
     int64_t until = now_ns + 10000000000;
     outstanding = wanted_connections;
     for (int i = 0; i < wanted_connections; i++) {
@@ -620,9 +566,7 @@ broadcast(void)
 /* Makes one step of the load: sends the messages that are due at a given rate, or the next
  * broadcast once all connections have the last one, and polls once; then sends lost datagrams
  * again. */
-static void
-step(void)
-{
+static void step(void) {
     if (how->paced) {
         wait_until(keep_pace(all_connections, wanted_connections));
         poll_once(0);
@@ -636,9 +580,7 @@ step(void)
 }
 
 /* Adds a pause, in which this program did nothing, to the times from which latencies count. */
-static void
-skip_pause(int64_t ns)
-{
+static void skip_pause(int64_t ns) {
     if (ns == 0)
         return;
     now_ns = clock_ns();
@@ -650,9 +592,7 @@ skip_pause(int64_t ns)
 }
 
 /* Opens the connections and runs them until the window is over. */
-static void
-talk(int connections)
-{
+static void talk(int connections) {
     poller = epoll_create1(EPOLL_CLOEXEC);
     if (poller < 0)
         fail("epoll_create1");
@@ -677,9 +617,7 @@ talk(int connections)
 }
 
 /* Reads the ports, with commas between them, from ADDRESS. */
-static void
-find_ports(const char *address)
-{
+static void find_ports(const char *address) {
     for (const char *next = address; next != NULL && port_count < PORTS;) {
         ports[port_count++] = atoi(next);
         const char *comma = strchr(next, ',');
@@ -688,9 +626,7 @@ find_ports(const char *address)
 }
 
 /* Returns the mode of a name; exits if there is none. */
-static const mode *
-find_mode(const char *name)
-{
+static const mode *find_mode(const char *name) {
     for (size_t i = 0; i < sizeof MODES / sizeof *MODES; i++)
         if (strcmp(MODES[i].name, name) == 0)
             return &MODES[i];
@@ -698,9 +634,7 @@ find_mode(const char *name)
 }
 
 /* Reads the arguments, runs the mode, and prints the result. */
-int
-main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (argc != 7)
         refuse("usage: MODE ADDRESS CONNECTIONS SIZE[@RATE] WARMUP SECONDS");
     how = find_mode(argv[1]);

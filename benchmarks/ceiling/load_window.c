@@ -15,23 +15,17 @@
 
 enum { STALL = 10 };
 
-void
-fail(const char *what)
-{
+void fail(const char *what) {
     fprintf(stderr, "epoll_load: %s: %s\n", what, strerror(errno));
     exit(1);
 }
 
-void
-refuse(const char *sentence)
-{
+void refuse(const char *sentence) {
     fprintf(stderr, "epoll_load: %s\n", sentence);
     exit(1);
 }
 
-char *
-payload(size_t size)
-{
+char *payload(size_t size) {
     char *bytes = malloc(size);
     if (bytes == NULL)
         fail("malloc");
@@ -41,9 +35,7 @@ payload(size_t size)
     return bytes;
 }
 
-int64_t
-clock_ns(void)
-{
+int64_t clock_ns(void) {
     struct timespec t;
     if (clock_gettime(CLOCK_MONOTONIC, &t) < 0)
         fail("clock_gettime");
@@ -57,9 +49,7 @@ enum { BITS = 6, STEPS = 1 << BITS, BUCKETS = 64 * STEPS };
 static int64_t histogram[BUCKETS];
 
 /* Returns the histogram's bucket for a latency. */
-static int
-bucket_of(int64_t ns)
-{
+static int bucket_of(int64_t ns) {
     if (ns < STEPS)
         return (int)(ns < 0 ? 0 : ns);
     int octave = 63 - __builtin_clzll((unsigned long long)ns);
@@ -67,9 +57,7 @@ bucket_of(int64_t ns)
 }
 
 /* Returns the lowest latency of a bucket, in microseconds. */
-static double
-bucket_us(int bucket)
-{
+static double bucket_us(int bucket) {
     if (bucket < STEPS)
         return bucket / 1e3;
     int octave = bucket / STEPS + BITS - 1;
@@ -78,9 +66,7 @@ bucket_us(int bucket)
 
 /* Returns the bucket, in microseconds, up to which a share (0 to 1) of the latencies are; 0
  * without answers. */
-static double
-percentile(double share)
-{
+static double percentile(double share) {
     int64_t total = 0, seen = 0;
     for (int i = 0; i < BUCKETS; i++)
         total += histogram[i];
@@ -99,9 +85,7 @@ static int64_t opened, start, stop, warmup_ns, window_ns, moved_at, moved;
 static int64_t began_at, began_messages, ended_at, ended_messages, paused_ns;
 
 /* Writes a word, and waits for a line: the reader takes its accounts meanwhile. */
-static void
-window_pause(const char *word)
-{
+static void window_pause(const char *word) {
     char line[8];
     int64_t began = clock_ns();
     printf("%s\n", word);
@@ -112,34 +96,26 @@ window_pause(const char *word)
     paused_ns += clock_ns() - began;
 }
 
-int64_t
-window_paused(void)
-{
+int64_t window_paused(void) {
     int64_t found = paused_ns;
     paused_ns = 0;
     return found;
 }
 
-void
-window_open(double warmup, double seconds)
-{
+void window_open(double warmup, double seconds) {
     opened = moved_at = clock_ns();
     warmup_ns = (int64_t)(warmup * 1e9);
     window_ns = (int64_t)(seconds * 1e9);
 }
 
-void
-window_warm(int64_t now)
-{
+void window_warm(int64_t now) {
     if (warm)
         return;
     warm = 1;
     start = now + warmup_ns;
 }
 
-int
-window_moved(int64_t now, int64_t messages)
-{
+int window_moved(int64_t now, int64_t messages) {
     const int64_t stall = (int64_t)STALL * 1000000000;
     if (!warm && now - opened > stall)
         refuse("a connection had no answer for 10 seconds");
@@ -170,22 +146,16 @@ window_moved(int64_t now, int64_t messages)
     return 0;
 }
 
-void
-window_answer(int64_t ns)
-{
+void window_answer(int64_t ns) {
     if (recording)
         histogram[bucket_of(ns)]++;
 }
 
-int
-window_recording(void)
-{
+int window_recording(void) {
     return recording && ended_at == 0;
 }
 
-void
-window_print(const char *more)
-{
+void window_print(const char *more) {
     printf("{\"messages\": %lld, \"seconds\": %.6f, \"p50_us\": %.2f, \"p99_us\": %.2f%s}\n",
            (long long)(ended_messages - began_messages), (double)(ended_at - began_at) / 1e9,
            percentile(0.5), percentile(0.99), more);
