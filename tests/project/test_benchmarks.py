@@ -43,7 +43,7 @@ from benchmarks import (
     tables,
 )
 from benchmarks.loops import BY_NAME
-from goloop.operations import server_ports
+from goloop.operations import proc_stat, server_ports
 from goloop.operations.compare.measuring import machine
 from goloop.operations.compare.measuring.turns import Failure
 
@@ -790,19 +790,10 @@ def needs(name: str) -> None:
         pytest.skip(reason)
 
 
-def is_there(process: int) -> bool:
-    """Return true if a process runs; one that waits to be reaped does not."""
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
 def await_end(processes: list[int]) -> None:
     """Wait until none of some processes runs; the test's limit of time ends it otherwise."""
     for process in processes:
-        while is_there(process):
+        while proc_stat.state(process) not in ("", "Z"):
             os.sched_yield()
 
 

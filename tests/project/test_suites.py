@@ -16,6 +16,7 @@ from suite_table import SUITES, Service, Suite
 
 import proof
 from benchmarks import real_servers
+from goloop.operations import proc_stat
 
 ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = {"port": "5000", "path": "/tmp/socket"}
@@ -133,15 +134,6 @@ def test_that_waits():
 """
 
 
-def is_there(process: int) -> bool:
-    """Return true if a process runs; one that waits to be reaped does not."""
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="the end of a parent is Linux's")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_an_ended_run_ends_its_server_and_its_tests(number: signal.Signals, tmp_path: Path) -> None:
@@ -158,7 +150,7 @@ def test_an_ended_run_ends_its_server_and_its_tests(number: signal.Signals, tmp_
         process, port, path = told.read_text().split()
         run.send_signal(number)
     assert run.returncode == (-number if number == signal.SIGKILL else 128 + number)
-    while is_there(int(process)):
+    while proc_stat.state(process) not in ("", "Z"):
         os.sched_yield()
     while real_servers.is_ready(int(port), None, b""):
         os.sched_yield()

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from tls_tools import identity
 
+from goloop.operations import proc_stat
 from real_programs.programs import APPS, PYTHON, TIME_LIMIT, Program, Programs, free_port
 
 # A PostgreSQL of these tests refuses further connections.
@@ -108,11 +109,7 @@ class Server:
 
 def has_ended(pid: int) -> bool:
     """Returns true if a process has ended, even if its parent does not know that yet."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return state in "ZX"
+    return proc_stat.state(pid) in ("", "Z", "X")
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
